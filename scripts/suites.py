@@ -14,9 +14,9 @@ import yaml
 
 from agentsgym import make
 from agentsgym.envs.bandit import FiniteHorizon, trial_weights
-from agentsgym.envs.bandit.best_play import UNIFORM, observe, predictive
 from agentsgym.envs.exploration import BestPlayer
 from agentsgym.envs.mastermind import TrialPlan, make_player
+from bandit_players import best_policy, expected_successes
 from expectations import RandomPlayer, explored, guessed_with_hint
 
 FOLDER = Path(__file__).parents[1] / "src/agentsgym/suites"
@@ -82,18 +82,8 @@ def bandit() -> dict[str, Any]:
     config = {"arms": arms, "max_steps_per_episode": pulls, **TRIAL}
     best = FiniteHorizon(arms, trial_weights(pulls, 2, 1))
     alone = FiniteHorizon(arms, trial_weights(pulls)).value()
-    episodes = [0.0, 0.0]
-    reached = {((0, 0),) * arms: 1.0}
-    for pull in range(2 * pulls):
-        after: dict[Any, float] = {}
-        for counts, weight in reached.items():
-            arm = best.best_arm(counts, pull)
-            p = predictive(counts[arm], UNIFORM)
-            episodes[pull // pulls] += weight * p / pulls
-            for success, share in ((True, p), (False, 1 - p)):
-                key = observe(counts, arm, success)
-                after[key] = after.get(key, 0.0) + weight * share
-        reached = after
+    played = expected_successes(best_policy(best), 2 * pulls, arms=arms)
+    episodes = [sum(played[:pulls]) / pulls, sum(played[pulls:]) / pulls]
     found = {"random": (0.5, 0.5), "unexploring": (alone, alone), "best": episodes}
     tasks = list(range(FIRST_SEED, FIRST_SEED + TASKS))
     return game("bandit", "Bandit", config, found, "scored_alone", {"seeds": tasks})

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from agentsgym import EnvPool, ScriptedAgent
-from agentsgym.envs import MultistepEnv, UnknownEnvironment, make, register
+from agentsgym.envs import UnknownEnvironment, make, register
 from agentsgym.rollout import run
 from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CountdownEnv, DigitEnv
@@ -177,16 +177,6 @@ def test_free_shots_are_played_and_not_scored(plain_tokenizer):
     assert batch["full_token_ids"] == [list(batch.rows[-1].token_ids)]
 
 
-def test_final_reward_is_the_mean_of_the_scored_episodes():
-    class Growing(CountdownEnv):
-        def _initialize_episode(self, session_id, task_data):
-            self.games = getattr(self, "games", -1) + 1
-            return {"rewards": [float(self.games)], "played": []}
-
-    env = Growing(None, {"episodes_per_trial": 4, "free_shots": 1})
-    assert env.run_trial([{}], ScriptedAgent(["a"]))["final_rewards"] == [2.0]
-
-
 @pytest.mark.parametrize(
     ("config", "lines", "reason", "steps"),
     [
@@ -314,20 +304,6 @@ def test_names_and_aliases():
         register("a b", CountdownEnv)
 
 
-def test_hooks_that_are_missing_say_so():
-    (rollout,) = MultistepEnv(None).run_trial([{}], ScriptedAgent(["a"])).rollouts
-    assert "must define _initialize_episode" in rollout.error
-    with pytest.raises(NotImplementedError, match="get_train_dataset"):
-        MultistepEnv(None).get_train_dataset()
-
-
-def test_a_wrong_name_is_told_what_was_meant():
-    with pytest.raises(UnknownEnvironment, match=r"'Twentyquestions'.*'TwentyQuestions'"):
-        make("Twentyquestions")
-    with pytest.raises(UnknownEnvironment, match=r"CountdwnEnv.*helpers.CountdownEnv"):
-        make("helpers.CountdwnEnv", trust=True)
-
-
 def test_malformed_is_a_truth_value():
     class Odd(CountdownEnv):
         def _step_episode(self, session_id, state, action):
@@ -348,3 +324,13 @@ def test_mixed_rows_survive_arrow():
     )
     assert mixed[0]["env_config"] == {"bonus": 1.0} and mixed[8]["env_config"] == {}
     assert mixed[8]["task_data"] == {"seed": 0}
+
+
+def test_final_reward_is_the_mean_of_the_scored_episodes():
+    class Growing(CountdownEnv):
+        def _initialize_episode(self, session_id, task_data):
+            self.games = getattr(self, "games", -1) + 1
+            return {"rewards": [float(self.games)], "played": []}
+
+    env = Growing(None, {"episodes_per_trial": 4, "free_shots": 1})
+    assert env.run_trial([{}], ScriptedAgent(["a"]))["final_rewards"] == [2.0]

@@ -9,11 +9,13 @@ import hashlib
 import os
 import random
 import sys
+import tempfile
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -32,6 +34,22 @@ _LOCK = threading.Lock()
 
 class GenerationFailed(RuntimeError):
     """No game could be generated; the message says why."""
+
+
+@contextmanager
+def published(folder: Path) -> Iterator[Path]:
+    """A scratch folder for the files of a game, which gets the name `folder` when it is complete.
+    If another process was first, its identical game stays."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as scratch:
+        made = Path(scratch) / folder.name
+        made.mkdir()
+        yield made
+        try:
+            os.rename(made, folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
 
 
 @contextmanager

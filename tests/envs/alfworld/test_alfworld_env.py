@@ -1,6 +1,5 @@
 """ALFWorld as an environment: prompts, commands, rewards, masks, tasks."""
 
-import gc
 import json
 import shutil
 from pathlib import Path
@@ -123,19 +122,6 @@ def test_anchors_are_equal_where_the_world_is(task):
     anchors = [step.info["anchor"] for step in steps_of(batch)]
     assert anchors[0] == anchors[2] == anchors[3]
     assert anchors[0] != anchors[1]
-
-
-def test_engines_are_used_again(task, monkeypatch):
-    from agentsgym.envs.alfworld import engine
-
-    monkeypatch.setattr(engine, "_IDLE", [])  # engines that other tests let go do not come here
-    env = make()
-    idle = []
-    for _ in range(2):
-        env.run_trial([task] * 3, ScriptedAgent(["look", "juggle"]))
-        gc.collect()
-        idle.append({id(each) for each in engine._IDLE})
-    assert idle[0] and idle[0] == idle[1]
 
 
 def test_generated_datasets(cache_dir):

@@ -39,11 +39,6 @@ def test_a_plan_beyond_the_limit_scores_nothing(task):
     assert env.reference_score(task) == 0.0
 
 
-def test_a_conversation_of_no_session_is_refused():
-    with pytest.raises(LookupError, match="ExpertAgent needs a session"):
-        ExpertAgent().get_action([{"role": "user", "content": "hello"}], None)
-
-
 def test_the_teacher_makes_detours_and_wins_all_the_same(tasks):
     env = agentsgym.make("ALFWorld", None, {"workers": 0})
     chosen = list(tasks.values())[:2]

@@ -48,15 +48,6 @@ def test_plans_are_the_same(tasks):
         assert ours.plan() == stock.plan()
 
 
-def test_the_stock_engine_is_left_as_it_is(task):
-    from textworld.envs.pddl import textgen
-
-    before = textgen.deepcopy
-    HouseholdGame(task["game_file"])
-    assert textgen.deepcopy is before
-    assert before.__module__ == "copy"
-
-
 def test_an_unknown_version_runs_unpatched_with_a_warning(monkeypatch):
     monkeypatch.setattr(speed, "KNOWN_VERSIONS", {"textworld": {"0.1"}})
     with pytest.warns(RuntimeWarning, match=r"does not support textworld 1\.\d"):

@@ -79,14 +79,6 @@ def test_outcomes_have_the_arms_rates():
     assert sum(wins[1::2]) / 1000 == pytest.approx(0.8, abs=0.05)
 
 
-def test_arms_follow_the_prior():
-    env = make(prior_alpha=8.0, prior_beta=2.0)
-    drawn = [
-        p for k in range(200) for p in env._initialize_episode("s", {"seed": k})["probabilities"]
-    ]
-    assert sum(drawn) / len(drawn) == pytest.approx(0.8, abs=0.02)
-
-
 def test_a_carried_trial_is_read_in_full():
     env = make(max_steps_per_episode=2, carry="full", explain_actions=False, **TRIAL)
     task = {"probabilities": [1.0, 0.0, 1.0]}
@@ -117,9 +109,3 @@ def test_the_optimal_agent_explores_in_the_free_shot():
     alone = make(max_steps_per_episode=3)
     rollout = play(alone, {"probabilities": [1.0, 1.0, 1.0]}, alone.optimal_agent())
     assert {step.action for step in rollout.episodes[0].steps} == {"red"}
-
-
-def test_names_and_prior_are_settings():
-    env = make(arms=2, arm_names=["Left", "right"], max_steps_per_episode=1)
-    rollout = play(env, {"probabilities": [1, 0]}, env.optimal_agent())
-    assert rollout.episodes[0].messages[0]["content"].startswith("Choose one: left or right.")

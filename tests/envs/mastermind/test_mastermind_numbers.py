@@ -1,7 +1,6 @@
 """Mastermind's players as numbers, against values worked out by hand and by other means."""
 
 import functools
-import itertools
 
 import pytest
 from hypothesis import given
@@ -41,15 +40,6 @@ def test_feedback_is_symmetric_and_bounded(pair):
     assert 0 <= answer.place + answer.color <= len(code)
     assert (answer.place == len(code)) == (guess == code)
     assert answer != Feedback(len(code) - 1, 1)
-
-
-@given(codes, st.permutations(range(5)), st.randoms())
-def test_feedback_knows_neither_colors_nor_places(pair, names, rng):
-    """Renaming the colors or changing the places, in both codes alike, changes nothing."""
-    order = list(range(len(pair[0])))
-    rng.shuffle(order)
-    renamed = [tuple(names[code[i]] for i in order) for code in pair]
-    assert feedback(*renamed) == feedback(*pair)
 
 
 @pytest.mark.parametrize(("colors", "length"), [(2, 2), (3, 2), (4, 2), (2, 4), (3, 3)])
@@ -152,21 +142,12 @@ def test_exact_play_against_plain_search(size, plan):
     assert found.score == pytest.approx(best)
 
 
-@pytest.mark.parametrize("plan", [(3,), (2, 2), (2, 2, 1), (4, 1, 0, 0.1), (2, 3, 1, 0.2)])
-def test_no_greedy_player_beats_the_exact_one(plan):
-    for colors, length in itertools.product((3, 4), (2,)):
-        exact, *others = values(colors, length, *plan)
-        assert all(other.score <= exact.score + 1e-12 for other in others)
-
-
 def test_minimax_and_entropy_differ_from_exact_where_it_matters():
     exact, entropy, minimax = (round(one.score, 4) for one in values(4, 3, 3))
     assert exact == round(43 / 64, 4) > entropy > minimax
 
 
 def test_what_cannot_be():
-    with pytest.raises(ValueError, match="free_shots"):
-        TrialPlan(3, 1, 1)
     with pytest.raises(ValueError, match="at most 64 codes"):
         ExactPlayer(CodeSpace(5, 3), TrialPlan(3))
     with pytest.raises(ValueError, match="no player"):

@@ -17,10 +17,6 @@ from agentsgym.envs.textarena import GAMES, game_class
 QUICK = [name for name in TEXTARENA_GAMES if name not in ("RushHour", "Sokoban", "Set")]
 
 
-def test_registry_and_table_name_the_same_games():
-    assert set(TEXTARENA_GAMES) == set(GAMES) and len(GAMES) == 22
-
-
 @pytest.mark.parametrize("name", TEXTARENA_GAMES)
 def test_a_row_makes_the_same_environment_again(name):
     env = make(f"TextArena/{name}", None, {"train_tasks": 2, "eval_tasks": 1})
@@ -43,11 +39,11 @@ def test_every_variant_can_be_played(name):
         assert low <= record.reward <= high
 
 
-def test_a_thousand_sessions_side_by_side_equal_one_after_another():
+def test_many_sessions_side_by_side_equal_one_after_another():
     before = random.getstate()
     for name in ("Blackjack", "Bandit", "Mastermind", "GuessTheNumber"):
         env = make(f"TextArena/{name}")
-        tasks = [{"seed": k} for k in range(250)]
+        tasks = [{"seed": k} for k in range(100)]
         player = random_player(1)
         alone = play_alone(make(f"TextArena/{name}"), tasks, player)
         together = play_interleaved(env, tasks, player, seed=2)
@@ -144,11 +140,6 @@ def test_unknown_options_and_missing_seeds_are_refused():
         make("TextArena/Mastermind", None, {"variant": "gigantic"})
     with pytest.raises(ValueError, match="'seed'"):
         make("TextArena/Mastermind")._initialize_episode("s", {})
-
-
-def test_options_reach_the_game():
-    env = make("TextArena/Mastermind", None, {"game_options": {"code_length": 2}})
-    assert "2 digits long" in env._format_prompt(env._initialize_episode("s", {"seed": 0}), 0)
 
 
 def test_same_actions_in_worker_processes():

@@ -67,26 +67,3 @@ def test_a_list_of_words_wins_theirs_and_not_ours():
     guess = "[apple dog chair horse]"
     assert theirs("dog", [guess])[0] == 1
     assert ours("dog", [guess])[0] == 0.0
-
-
-def test_a_longer_word_wins_theirs_and_not_ours():
-    assert theirs("dog", ["[dogma]"])[0] == 1
-    assert ours("dog", ["[dogma]"])[0] == 0.0
-
-
-@pytest.mark.parametrize("word", ["TV presenter", "yo-yo"])
-def test_words_with_capitals_or_hyphens_cannot_be_won_in_theirs(word):
-    assert theirs(word, [f"[{word}]"])[0] != 1
-    assert ours(word, [f"[{word}]"])[0] == 1.0
-
-
-def test_their_limit_is_one_more_than_they_say():
-    question = ["Is it an animal?"] * 40
-    reward, _, steps = theirs("dog", question, max_turns=21)
-    assert (reward, steps) == (0, 22)
-    reward, _, steps = ours("dog", question, max_steps_per_episode=20)
-    assert (reward, steps) == (0.0, 20)
-
-
-def test_a_bracket_in_a_question_hides_a_guess_in_theirs():
-    assert theirs("dog", ["Is it a [dog]?"])[0] is None

@@ -165,14 +165,6 @@ def test_a_file_for_another_reader_of_the_engine_is_refused(make, tmp_path):
         assert "a TextWorld game is a .z8 file" in batch.rollouts[0].error
 
 
-def test_the_generator_takes_nothing_from_the_working_directory(tmp_path, monkeypatch):
-    knowledge = tmp_path / "textworld_data" / "logic"
-    knowledge.mkdir(parents=True)
-    (knowledge / "evil.twl").write_text("this is no logic")
-    monkeypatch.chdir(tmp_path)
-    assert ensure_games(tmp_path / "cache", recipe("simple", {}), [1])[0].is_file()
-
-
 def test_a_game_that_takes_for_ever_to_make_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(games, "_SECONDS", 0.01)
     monkeypatch.setattr(games, "_SECONDS_EACH", 0.0)

@@ -42,19 +42,6 @@ def test_t1_datasets_follow_the_row_schema(config):
     assert type(make(row["env_class_path"], None, row["env_config"])) is TwentyQuestionsEnv
 
 
-def test_hints_split_holds_out_pairs_and_every_secret_occurs_in_both():
-    config = QUICKSTART | {"train_tasks_per_secret": 20, "eval_tasks_per_secret": 4}
-    env = TwentyQuestionsEnv(None, config)
-    pairs = []
-    for dataset in (env.get_train_dataset(), env.get_eval_dataset()):
-        data = [row["task_data"] for row in dataset]
-        assert {task["solution"] for task in data} == set(env.table.secrets)
-        pairs.append({(t["solution"], tuple(env.hints(t["solution"], t["seed"]))) for t in data})
-        assert len(pairs[-1]) == len(data)
-    assert not pairs[0] & pairs[1]
-    assert (len(pairs[0]), len(pairs[1])) == (64 * 20, 64 * 4)
-
-
 def test_t2_constructor(plain_tokenizer):
     config = {"hardcore": True, "max_steps_per_episode": 7}
     env = TwentyQuestionsEnv(plain_tokenizer, config)
@@ -132,11 +119,6 @@ def test_malformed_actions_use_up_the_allowance(action):
     assert forgiven.win and len(forgiven.steps) == 4
 
 
-def test_the_limit_ends_the_game_without_a_win():
-    last = episode(play(["Is it alive?"], config={"max_steps_per_episode": 3}))
-    assert (last.stop_reason, len(last.steps), last.win) == ("max_steps", 3, False)
-
-
 def test_a_secret_outside_the_table_is_playable():
     batch = play(["Is it an animal?", "Is it electric?", "[flux capacitor]"], "flux capacitor")
     observed = [m["content"] for m in episode(batch).messages if m["role"] == "user"][1:]
@@ -190,3 +172,16 @@ def test_information_reward_pays_bits():
     )
     assert batch["step_rewards"][0] == pytest.approx([0.5 * math.log2(64 / animals), 0.0, 1.0])
     assert TwentyQuestionsEnv(None, {}).config.information_reward == 0.0
+
+
+def test_hints_split_holds_out_pairs_and_every_secret_occurs_in_both():
+    config = QUICKSTART | {"train_tasks_per_secret": 20, "eval_tasks_per_secret": 4}
+    env = TwentyQuestionsEnv(None, config)
+    pairs = []
+    for dataset in (env.get_train_dataset(), env.get_eval_dataset()):
+        data = [row["task_data"] for row in dataset]
+        assert {task["solution"] for task in data} == set(env.table.secrets)
+        pairs.append({(t["solution"], tuple(env.hints(t["solution"], t["seed"]))) for t in data})
+        assert len(pairs[-1]) == len(data)
+    assert not pairs[0] & pairs[1]
+    assert (len(pairs[0]), len(pairs[1])) == (64 * 20, 64 * 4)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from agentsgym.envs.twenty_questions.answerer import CallableAnswerer, TableAnswerer
-from agentsgym.envs.twenty_questions.knowledge import Predicate, load_table
+from agentsgym.envs.twenty_questions.knowledge import load_table
 from agentsgym.envs.twenty_questions.words import matches, normalize
 
 DATA = Path(__file__).parent
@@ -23,12 +23,6 @@ def test_default_table_is_large_and_has_the_everyday_words() -> None:
     assert table.values.shape == (len(table.secrets), len(table.attributes))
     assert set(np.unique(table.values)) <= {-1, 0, 1}
     assert (table.values < 0).mean() < 0.05
-
-
-def test_hardcore_table_has_other_secrets() -> None:
-    hard = load_table("hardcore")
-    assert len(hard.secrets) >= 100
-    assert not set(hard.secrets) & set(load_table().secrets)
 
 
 def test_quickstart_rows_are_distinct_and_known() -> None:
@@ -47,11 +41,6 @@ def test_values_are_read_only_and_the_table_is_cached(name: str) -> None:
     assert load_table(name) is table
     with pytest.raises(ValueError, match="read-only"):
         table.values[0, 0] = 1
-
-
-def test_unknown_table_is_named() -> None:
-    with pytest.raises(ValueError, match=r"'easy'.*default"):
-        load_table("easy")
 
 
 def test_triples_agree() -> None:
@@ -105,14 +94,6 @@ def test_logic_of_the_table() -> None:
         ]:  # fmt: skip
             both = [s for i, s in enumerate(table.secrets) if column[one][i] and column[other][i]]
             assert not both, f"{one} and {other}: {both}"
-
-
-def test_secret_outside_the_table_is_playable() -> None:
-    table = load_table()
-    assert table.answer("zeppelin", Predicate("attribute", "alive")) is None
-    assert TableAnswerer(table).answer("zeppelin", "Is it alive?").text == "I don't know"
-    assert TableAnswerer(table).answer("zeppelin", "Is it an apple?").text == "I don't know"
-    assert matches("Zeppelin", "zeppelin")
 
 
 def test_guesses_match_in_full_only() -> None:

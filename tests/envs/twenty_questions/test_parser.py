@@ -23,11 +23,6 @@ def test_canonical_questions_mean_their_attribute(name: str) -> None:
         assert answer.parsed and answer.attribute == attribute.key
 
 
-def test_canonical_questions_are_distinct() -> None:
-    assert len({a.question for a in TABLE.attributes}) == len(TABLE.attributes)
-    assert len({a.phrase for a in TABLE.attributes}) == len(TABLE.attributes)
-
-
 @pytest.mark.parametrize(
     ("question", "key"),
     [

@@ -6,9 +6,6 @@ before the folder gets its final name, so an existing folder is always complete.
 """
 
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -27,7 +24,7 @@ from agentsgym.envs.alfworld.scene import (
     put,
     tables,
 )
-from agentsgym.envs.command_game import GenerationFailed
+from agentsgym.envs.command_game import GenerationFailed, published
 from agentsgym.envs.extras import require
 
 TASK_TYPES: dict[str, int] = {
@@ -70,26 +67,12 @@ def generate(folder: Path, task_type: str, split: str, seed: int) -> Path:
     if task_type not in TASK_TYPES:
         raise KeyError(task_type)
     rng = Random(f"{task_type}/{split}/{seed}")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
-    try:
+    with published(folder) as scratch:
         for _ in range(ATTEMPTS):
             drawn = _draw(task_type, split, rng)
             if drawn is not None and _write(scratch, *drawn, f"{task_type}_{seed}", rng):
-                _publish(scratch, folder)
                 return final
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    raise GenerationFailed(f"no valid {task_type} game from seed {seed} in {ATTEMPTS} attempts")
-
-
-def _publish(scratch: Path, folder: Path) -> None:
-    """Rename to the final name; if another process was first, keep its identical game."""
-    try:
-        os.rename(scratch, folder)
-    except OSError:
-        if not (folder / GAME_FILE).exists():
-            raise
+        raise GenerationFailed(f"no valid {task_type} game from seed {seed} in {ATTEMPTS} attempts")
 
 
 def _draw(task_type: str, split: str, rng: Random) -> tuple[Scene, Goal] | None:

@@ -17,7 +17,7 @@ from typing import Any
 from agentsgym.child_process import bare_environment, start_python
 from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of
 from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest, same_answer
-from agentsgym.envs.classical_reasoning.questions import KnownQuestion
+from agentsgym.envs.classical_reasoning.questions import GymQuestion, KnownQuestion
 from agentsgym.envs.extras import ensure
 
 START_SECONDS = 120.0
@@ -60,9 +60,9 @@ class Grader:
         Raises MissingExtra if a package for mathematics or reasoning-gym is missing, ValueError if
         reasoning-gym's entry is not the row's question, and GraderFailed if no process starts.
         """
-        if question.kind == "reasoning_gym":
+        if isinstance(question, GymQuestion):
             return self._is_right_in_gym(question, given)
-        return any(self._matches(question, right, given, grading) for right in question.answers)
+        return any(self._matches(question, right, given, grading) for right in question.answer)
 
     def _matches(self, question: KnownQuestion, right: str, given: str, grading: str) -> bool:
         kind = grading if grading != "auto" else question.kind
@@ -83,20 +83,19 @@ class Grader:
             readable(right) and readable(given) and self._verdict("math", right=right, given=given)
         )
 
-    def _is_right_in_gym(self, question: KnownQuestion, given: str) -> bool:
-        task = question.task or ""
-        if task in TEXT:
-            return any(same_answer(given, right) for right in question.answers)
+    def _is_right_in_gym(self, question: GymQuestion, given: str) -> bool:
+        if question.task in TEXT:
+            return any(same_answer(given, right) for right in question.answer)
         ensure("reasoning_gym", "reasoning")
         return self._verdict(
             "reasoning_gym",
-            task=task,
+            task=question.task,
             given=given,
             seed=question.seed,
             index=question.index,
             size=question.size,
             question=digest(question.question),
-            right=question.answers[0][:2_000],
+            right=question.answer[0][:2_000],
         )
 
     def _compare(self, kind: str, **request: Any) -> bool:

@@ -3,13 +3,12 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE, refusal
 from agentsgym.envs.extras import require
@@ -36,7 +35,30 @@ def _listed(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-class QuestionRow(Section):
+class KnownQuestion(Section):
+    """A question, its right answers, and how answers are compared: as one of the kinds exact,
+    choice, number and math, "auto" (decided by the right answer), or by reasoning-gym."""
+
+    model_config = ConfigDict(frozen=True)
+
+    question: str
+    answer: list[str] = Field(min_length=1)
+    kind: str = "auto"
+
+    def as_task(self) -> dict[str, Any]:
+        """The question in the form of `task_data`."""
+        return self.model_dump(exclude_defaults=True)
+
+    @staticmethod
+    def from_task(row: Any) -> "KnownQuestion":
+        """The inverse of `as_task`. Raises ConfigError with the row's problem."""
+        if not isinstance(row, Mapping):
+            raise ConfigError(f"must be a mapping with question and answer, got {short_repr(row)}")
+        kind = GymQuestion if row.get("kind") == "reasoning_gym" else PlainQuestion
+        return read(kind, dict(row))
+
+
+class PlainQuestion(KnownQuestion):
     """A question in a file or a task. `answer` is a text, a number, or a list of these, of which
     each counts as right."""
 
@@ -47,16 +69,14 @@ class QuestionRow(Section):
     kind: Literal["exact", "choice", "number", "math", "auto"] = "auto"
 
 
-class GymRow(Section):
+class GymQuestion(KnownQuestion):
     """A question of reasoning-gym: entry `index` of the data set of `task`, `seed` and `size`."""
 
-    question: str
-    answer: list[str] = Field(min_length=1)
     kind: Literal["reasoning_gym"]
     task: str
-    size: int = Field(ge=1, le=MAX_SIZE)
     index: int = Field(ge=0)
     seed: int = Field(ge=0, le=MAX_SEED)
+    size: int = Field(ge=1, le=MAX_SIZE)
 
     @model_validator(mode="after")
     def _is_offered(self) -> Self:
@@ -66,43 +86,6 @@ class GymRow(Section):
         if self.index >= self.size:
             raise ValueError(f"index must be less than size ({self.size}), got {self.index}")
         return self
-
-
-@dataclass(frozen=True, slots=True)
-class KnownQuestion:
-    """A question, its right answers, and how answers are compared.
-
-    `kind` is one of exact, choice, number and math, "auto" (decided by the right answer), or
-    "reasoning_gym", whose own scorer decides; then `task`, `seed` and `size` name the data set and
-    `index` the entry.
-    """
-
-    question: str
-    answers: tuple[str, ...]
-    kind: str = "auto"
-    task: str | None = None
-    index: int = 0
-    seed: int = 0
-    size: int = 0
-
-    def as_task(self) -> dict[str, Any]:
-        """The question in the form of `task_data`."""
-        row: dict[str, Any] = {"question": self.question, "answer": list(self.answers)}
-        if self.kind != "auto":
-            row["kind"] = self.kind
-        if self.task is not None:
-            place = {"index": self.index, "seed": self.seed, "size": self.size}
-            row |= {"task": self.task, **place}
-        return row
-
-    @staticmethod
-    def from_task(row: Any) -> "KnownQuestion":
-        """The inverse of `as_task`. Raises ConfigError with the row's problem."""
-        if not isinstance(row, Mapping):
-            raise ConfigError(f"must be a mapping with question and answer, got {short_repr(row)}")
-        kind = GymRow if row.get("kind") == "reasoning_gym" else QuestionRow
-        fields = dict(read(kind, dict(row)))
-        return KnownQuestion(answers=tuple(fields.pop("answer")), **fields)
 
 
 def load_questions(path: str | Path) -> list[KnownQuestion]:
@@ -182,9 +165,18 @@ def _distinct(package: ModuleType, task: str, count: int, seed: int) -> list[Kno
         if len(questions) == count:
             break
         entry = entries[index]
-        text, answer = str(entry["question"]), (str(entry["answer"]),)
+        text = str(entry["question"])
         questions.setdefault(
-            text, KnownQuestion(text, answer, "reasoning_gym", task, index, seed, size)
+            text,
+            GymQuestion(
+                question=text,
+                answer=[str(entry["answer"])],
+                kind="reasoning_gym",
+                task=task,
+                index=index,
+                seed=seed,
+                size=size,
+            ),
         )
     return list(questions.values())
 

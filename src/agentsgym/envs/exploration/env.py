@@ -306,13 +306,9 @@ class ExploreEnv(KnownGame):
         is too large."""
         return self.agent_of("never")
 
-    def never_informing_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """The reference score of the best player that never informs itself."""
-        return self.score_of(task_data, "never")
-
     def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
         """The best player that never informs itself."""
-        score = self.never_informing_score(task_data)
+        score = self.score_of(task_data, "never")
         return {} if score is None else {"best without exploring": score}
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentsgym.envs.known_game import lowest
+from agentsgym.envs.known_game import episode_weights, lowest
 from agentsgym.envs.mastermind.codes import CodeSpace, Feedback
 
 MAX_EXACT_CODES = 64
@@ -32,13 +32,9 @@ class TrialPlan:
     free_shots: int = 0
     step_cost: float = 0.0
 
-    def __post_init__(self) -> None:
-        if self.steps < 1 or not 0 <= self.free_shots < self.episodes:
-            raise ValueError(f"need steps >= 1 and 0 <= free_shots < episodes, got {self}")
-
     def weight(self, episode: int) -> float:
         """The share of an episode's reward in the score."""
-        return 0.0 if episode < self.free_shots else 1.0 / (self.episodes - self.free_shots)
+        return episode_weights(self.episodes, self.free_shots)[episode]
 
 
 class Player(Protocol):

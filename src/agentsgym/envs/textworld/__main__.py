@@ -6,13 +6,12 @@ the hash seed, so it must be started with PYTHONHASHSEED=0.
 
 import importlib.metadata
 import json
-import os
 import runpy
-import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from agentsgym.envs.command_game import published
 
 
 def tw_make() -> str:
@@ -25,19 +24,10 @@ def tw_make() -> str:
 
 def make(arguments: Sequence[str], game_file: Path) -> None:
     """Make one game; its folder appears only when it is complete."""
-    folder = game_file.parent
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
-    sys.argv = ["tw-make", *arguments, "--output", str(scratch / game_file.name), "--silent", "-f"]
-    try:
+    with published(game_file.parent) as scratch:
+        output = str(scratch / game_file.name)
+        sys.argv = ["tw-make", *arguments, "--output", output, "--silent", "-f"]
         runpy.run_path(tw_make(), run_name="__main__")
-        try:
-            os.rename(scratch, folder)
-        except OSError:
-            if not game_file.exists():
-                raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def main() -> None:
