@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from agentsgym.envs.action_text import read_option, with_form
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import EnvSettings
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
@@ -95,7 +95,7 @@ class CommandGame:
         return self.won or self.lost
 
 
-class CommandGameEnv(MultistepEnv):
+class CommandGameEnv(ListedTasks):
     """A game played by commands, which is the state of its episode.
 
     A command that is not admissible does not reach the engine and counts as malformed.

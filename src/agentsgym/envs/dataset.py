@@ -1,6 +1,7 @@
 """Dataset rows: the environment, its configuration, and the task."""
 
 import json
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
@@ -117,6 +118,22 @@ def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Data
         {"env_class_path": Value("string"), "env_config": Json(), "task_data": Json()}
     )
     return Dataset.from_dict(columns, features=features)
+
+
+class ListedTasks(MultistepEnv):
+    """An environment whose datasets are lists of tasks."""
+
+    @abstractmethod
+    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
+        """`task_data` of the training tasks or of the held-out ones."""
+
+    def get_train_dataset(self) -> Any:
+        """The training tasks."""
+        return task_dataset(self, self._tasks(False))
+
+    def get_eval_dataset(self) -> Any:
+        """The held-out tasks."""
+        return task_dataset(self, self._tasks(True))
 
 
 def tasks_of(env: MultistepEnv, which: str) -> Any:

@@ -7,7 +7,7 @@ player from that.
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
 from agentsgym.types.names import ConfigError
 
@@ -103,7 +103,7 @@ class ReferenceEpisode(NamedTuple):
     steps: int
 
 
-class KnownGame(MultistepEnv):
+class KnownGame(ListedTasks):
     """A game in which the best action follows from the state.
 
     A subclass defines `best_action`, `notes` and, if that takes long, `prepare`. Its states are
@@ -169,20 +169,13 @@ class KnownGame(MultistepEnv):
             return str(error)
         return None
 
-    def get_train_dataset(self) -> Any:
-        """Training tasks; with the seeds 0, 1, … by default."""
-        return task_dataset(self, self._tasks()[0])
-
-    def get_eval_dataset(self) -> Any:
-        """Evaluation tasks; with the seeds 1,000,000, 1,000,001, … by default."""
-        return task_dataset(self, self._tasks()[1])
-
-    def _tasks(self) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
-        """`task_data` of the training and of the evaluation tasks."""
+    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
+        """By default the seeds 0, 1, …, and 1,000,000, 1,000,001, …, which are held out."""
         settings: Any = self.config
-        train, held_out = settings.train_tasks, settings.eval_tasks
-        first = max(FIRST_EVAL_SEED, train)
-        return [{"seed": k} for k in range(train)], [{"seed": first + k} for k in range(held_out)]
+        if not held_out:
+            return [{"seed": k} for k in range(settings.train_tasks)]
+        first = max(FIRST_EVAL_SEED, settings.train_tasks)
+        return [{"seed": first + k} for k in range(settings.eval_tasks)]
 
     # -- the best play --------------------------------------------------------------------------
 

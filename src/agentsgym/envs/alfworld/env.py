@@ -14,7 +14,6 @@ from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame, solve
 from agentsgym.envs.alfworld.games import data_root, find_game, generated_tasks, official_tasks
 from agentsgym.envs.alfworld.generator import TASK_TYPES
 from agentsgym.envs.command_game import CommandGameEnv, ExpertAgent
-from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder
 from agentsgym.types import Agent, Tokenizer
@@ -133,16 +132,13 @@ class ALFWorldEnv(CommandGameEnv):
     def _cache(self) -> Path:
         return cache_folder("alfworld", self.config.cache_dir)
 
-    def get_train_dataset(self) -> Any:
-        """Games of the split `train`: the official ones if they are installed, else generated."""
-        return task_dataset(self, self._tasks("train", self.config.train_tasks, GENERATED_TRAIN))
-
-    def get_eval_dataset(self) -> Any:
-        """Games of `eval_split`; none of them is also a training game."""
-        split, count = self.config.eval_split, self.config.eval_tasks
-        return task_dataset(self, self._tasks(split, count, GENERATED_EVAL))
-
-    def _tasks(self, split: str, count: int | None, otherwise: int) -> Iterable[dict[str, Any]]:
+    def _tasks(self, held_out: bool) -> Iterable[dict[str, Any]]:
+        """Games of the split `train`, or of `eval_split`: the official ones if they are installed,
+        else generated ones. None is on both sides."""
+        config = self.config
+        split, count, otherwise = "train", config.train_tasks, GENERATED_TRAIN
+        if held_out:
+            split, count, otherwise = config.eval_split, config.eval_tasks, GENERATED_EVAL
         names: dict[Any, str] = {number: name for name, number in TASK_TYPES.items()}
         kinds = [names.get(kind, str(kind)) for kind in self.config.task_types or TASK_TYPES]
         root = data_root(self.config.data)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.classical_reasoning.grader import Grader
 from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE
@@ -18,7 +17,7 @@ from agentsgym.envs.classical_reasoning.questions import (
     shipped_questions,
     split_questions,
 )
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import EnvSettings, OptionalPath
 from agentsgym.types import Tokenizer
 from agentsgym.types.settings import Count
@@ -49,7 +48,7 @@ def _question(number: int, row: Any) -> KnownQuestion:
         raise ValueError(f"task_data['questions'][{number}]: {error}") from None
 
 
-class ClassicalReasoningEnv(MultistepEnv):
+class ClassicalReasoningEnv(ListedTasks):
     """Answer questions whose answers are known.
 
     `task_data` is `{"questions": [{"question": str, "answer": [str, …]}, …], "seed": int}`, so a
@@ -176,21 +175,14 @@ class ClassicalReasoningEnv(MultistepEnv):
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def get_train_dataset(self) -> Any:
-        """The questions that are not held out, `questions_per_episode` per task."""
-        return task_dataset(self, self._tasks(0))
-
-    def get_eval_dataset(self) -> Any:
-        """The held-out questions, or those of `eval_file`."""
-        return task_dataset(self, self._tasks(1))
-
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """1.0: every question has its answer."""
         return 1.0
 
-    def _tasks(self, part: int) -> list[dict[str, Any]]:
+    def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
+        """The questions, `questions_per_episode` per task; held out is a share, or `eval_file`."""
         self._split = self._split or self._load()
-        questions = list(self._split[part])
+        questions = list(self._split[held_out])
         random.Random(f"{self.config.shuffle_seed}").shuffle(questions)
         size = self.config.questions_per_episode
         groups = [questions[k : k + size] for k in range(0, len(questions), size)]

@@ -16,8 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken, with_form
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer
@@ -29,9 +28,6 @@ EVAL_SHARE = 5
 
 _MAX_FRUITLESS = 2000
 _MAX_VALUES = 5_000_000
-
-Split = tuple[list[dict[str, int]], list[dict[str, int]]]
-
 
 Transition = tuple[float, int, float, bool]
 Model = Mapping[int, Mapping[int, Sequence[Transition]]]
@@ -100,7 +96,7 @@ class Running:
     text: str = ""
 
 
-class GymnasiumEnv(MultistepEnv):
+class GymnasiumEnv(ListedTasks):
     """A Gymnasium environment whose actions have names and whose observations become text.
 
     A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
@@ -234,16 +230,12 @@ class GymnasiumEnv(MultistepEnv):
             return None
         return f"task_data needs a 'seed' (an int from 0), got {short_repr(task_data)}"
 
-    def get_train_dataset(self) -> Any:
+    def _tasks(self, held_out: bool) -> list[dict[str, int]]:
         """Tasks that differ from each other; a single one if every seed gives the same task."""
-        return task_dataset(self, self._tasks[0])
-
-    def get_eval_dataset(self) -> Any:
-        """Tasks that are not training tasks; if there is only one task, that one."""
-        return task_dataset(self, self._tasks[1])
+        return self._split[held_out]
 
     @cached_property
-    def _tasks(self) -> Split:
+    def _split(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
         """Seeds of training and evaluation tasks, split by the tasks' identities."""
         train: list[dict[str, int]] = []
         held_out: list[dict[str, int]] = []

@@ -192,19 +192,17 @@ class MastermindEnv(KnownGame):
         hints = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
         return code, tuple((hint, feedback(hint, code)) for hint in hints)
 
-    def _tasks(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
         hints = self.config.hints
         wanted = (self.config.train_tasks_per_code, self.config.eval_tasks_per_code)
         if self.config.split == "hints":
             sides = split_by_hints(self.space, hints, *wanted)
         else:
             sides = split_by_codes(self.space, *(wanted if hints else (1, 1)))
-        codes, names = self.space.codes, self.color_names
-        train, held_out = (
-            [{"solution": say_code(codes[code], names), "seed": seed} for code, seed in side]
-            for side in sides
-        )
-        return train, held_out
+        return [
+            {"solution": say_code(self.space.codes[code], self.color_names), "seed": seed}
+            for code, seed in sides[held_out]
+        ]
 
     # -- the best play --------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model
 
 from agentsgym.envs.action_text import with_form
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
 from agentsgym.envs.textarena.games import GAMES, ArenaGame, moves
@@ -30,7 +29,7 @@ _FORM = "Reply with one move in square brackets and nothing else."
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
 
-class TextArenaEnv(MultistepEnv):
+class TextArenaEnv(ListedTasks):
     """One of TextArena's games; the subclass sets `game`.
 
     `task_data` is `{"seed": int}`. The last `[...]` of an action is its move. The game pays at its
@@ -123,14 +122,6 @@ class TextArenaEnv(MultistepEnv):
             return None
         return f"task_data needs a 'seed' (an int), got {short_repr(task_data)}"
 
-    def get_train_dataset(self) -> Any:
-        """Distinct seeds; a single task if every seed gives the same puzzle."""
-        return task_dataset(self, self._tasks(0, self.config.train_tasks))
-
-    def get_eval_dataset(self) -> Any:
-        """Other seeds; the same single task if every seed gives the same puzzle."""
-        return task_dataset(self, self._tasks(EVAL_SEEDS_BEGIN, self.config.eval_tasks))
-
     @property
     def one_puzzle(self) -> bool:
         """Whether every seed gives the same puzzle, so that there is only one task."""
@@ -144,10 +135,12 @@ class TextArenaEnv(MultistepEnv):
         """
         return self.game.best if self.one_puzzle or not self.game.one_puzzle else None
 
-    def _tasks(self, first_seed: int, count: int) -> list[dict[str, int]]:
+    def _tasks(self, held_out: bool) -> list[dict[str, int]]:
+        """Distinct seeds; a single task, on both sides, if every seed gives the same puzzle."""
         if self.one_puzzle:
             return [{"seed": 0}]
-        seeds = self._playable_seeds(first_seed)
+        seeds = self._playable_seeds(EVAL_SEEDS_BEGIN if held_out else 0)
+        count = self.config.eval_tasks if held_out else self.config.train_tasks
         return [{"seed": next(seeds)} for _ in range(count)]
 
     def _playable_seeds(self, first: int) -> Iterator[int]:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentsgym.envs.command_game import CommandGame, CommandGameEnv, anchor, contained
-from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure, require
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder, task_directories
 from agentsgym.envs.textworld.games import Kind, details, distinct_seeds, ensure_games, recipe
@@ -172,17 +171,11 @@ class TextWorldEnv(CommandGameEnv):
                 raise FileNotFoundError(f"there is no game {name} ({part.name} is missing)")
         return path
 
-    def get_train_dataset(self) -> Any:
-        """Seeds whose games differ; missing games are made, about 2 s each."""
-        return self._dataset(self.config.train_tasks, held_out=False)
-
-    def get_eval_dataset(self) -> Any:
-        """Other seeds, whose games differ from all training games."""
-        return self._dataset(self.config.eval_tasks, held_out=True)
-
-    def _dataset(self, count: int, *, held_out: bool) -> Any:
+    def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
+        """Seeds whose games differ, on both sides; missing games are made, about 2 s each."""
+        count = self.config.eval_tasks if held_out else self.config.train_tasks
         seeds = distinct_seeds(self._folder, self._recipe, count, held_out=held_out)
-        return task_dataset(self, [{"seed": seed} for seed in seeds])
+        return [{"seed": seed} for seed in seeds]
 
     # -- the best known play --------------------------------------------------------------------
 

@@ -262,20 +262,16 @@ class TwentyQuestionsEnv(KnownGame):
         rng = random.Random(f"{seed}")
         return sorted(rng.sample(known, min(self.config.hints, len(known))))
 
-    def _tasks(self) -> tuple[Tasks, Tasks]:
+    def _tasks(self, held_out: bool) -> Tasks:
         wanted = (self.config.train_tasks_per_secret, self.config.eval_tasks_per_secret)
         if self.config.split == "hints":
-            return self._split_by_hints(*wanted)
-        train, held_out = (
-            [
-                {"solution": secret, "seed": seed}
-                for seed in range(wanted[side])
-                for secret in self.table.secrets
-                if _held_out(secret) == side
-            ]
-            for side in (False, True)
-        )
-        return train, held_out
+            return self._split_by_hints(*wanted)[held_out]
+        return [
+            {"solution": secret, "seed": seed}
+            for seed in range(wanted[held_out])
+            for secret in self.table.secrets
+            if _held_out(secret) == held_out
+        ]
 
     def _split_by_hints(self, *wanted: int) -> tuple[Tasks, Tasks]:
         """Tasks with different hints, secrets interleaved. A secret with fewer different hint sets
