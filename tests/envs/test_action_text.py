@@ -89,20 +89,14 @@ def test_a_final_answer_in_a_fence_or_after_a_label(said):
         ("go to desk 1\nThis brings me closer.", "go to desk 1"),
         ("I would say [go to desk 1].", "go to desk 1"),
         ("First this:\n```\nopen door\n```", "open door"),
-        ("open door\nopen door", "open door"),
-        ("open door\nlook", None),
         ("[open door] or [look]", None),
         ("I could look.\nopen door", None),
-        ("not open door", None),
         ("I will not do this:\nopen door", None),
         ("Don't do this:\nopen door", None),
-        ("open the door", None),
         ("open door look", None),
         ("go to desk 1 and go to desk 10", None),
         ("", None),
-        ("\n", None),
         ("[]", None),
-        ("</think>", None),
     ],
 )
 def test_texts_around_a_command(said, command):
@@ -120,7 +114,6 @@ def test_two_commands_are_none(commands, between):
         ("Sure! Is it alive?", "alive"),
         ("Let me think. Okay:\nIs it alive?", "alive"),
         ("Is it alive? Is it a food?", None),
-        ("Is it alive. Is it a food?", None),
         ("Is it alive?\nIs it a food?", None),
     ],
 )

@@ -65,9 +65,7 @@ def test_an_unknown_key_is_refused_with_what_was_meant():
     ("name", "key"),
     [
         ("Bandit", "workers"),
-        ("Bandit", "worker_timeout"),
         ("Mastermind", "train_tasks_per_code"),
-        ("Bandit", "train_tasks"),
         ("Bandit", "arms"),
     ],
 )

@@ -34,13 +34,6 @@ def test_all_admissible_actions_are_said_and_no_others(guess):
     }
 
 
-def test_the_seed_decides(guess):
-    tasks = [{"seed": k} for k in range(5)]
-    first = actions_of(guess, tasks, RandomAgent(guess, seed=1))
-    assert first == actions_of(guess, tasks, RandomAgent(guess, seed=1))
-    assert first != actions_of(guess, tasks, RandomAgent(guess, seed=2))
-
-
 def test_an_environment_that_lists_nothing_has_no_teacher():
     env = CountdownEnv()
     assert known_play(env).admissible_actions({}) is None

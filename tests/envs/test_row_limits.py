@@ -19,9 +19,7 @@ INSIDE = [
     "agentsgym.envs.textarena.env.TextArenaEnv",
     "agentsgym.envs.base.MultistepEnv",
     "agentsgym.envs.gymnasium.GymnasiumEnv",
-    "agentsgym.rollout.processes.env.ProcessEnv",
     "agentsgym.rollout.processes.serve.main",
-    "agentsgym.__main__.x",
     "agentsgym.cli.app.main",
     "agentsgym.nothing.TwentyQuestionsEnv",
 ]
@@ -54,7 +52,6 @@ def test_rows_import_no_module_of_the_package_but_environments():
     ("name", "config", "said"),
     [
         ("Bandit", {"episodes_per_trial": 10**6}, "100000 actions in a trial, got 8000000"),
-        ("Bandit", {"max_steps_per_episode": 10**6}, "100000 actions"),
         ("ClassicalReasoning", {"attempts": 10**6}, "100000 actions"),
     ],
 )

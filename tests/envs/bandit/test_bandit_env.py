@@ -71,14 +71,6 @@ def test_episodes_of_a_trial_have_the_same_arms_and_fresh_noise():
     assert [tuple(outcomes(episode)) for episode in again.episodes] == played
 
 
-def test_outcomes_have_the_arms_rates():
-    env = make(arms=2, max_steps_per_episode=2000)
-    rollout = play(env, {"probabilities": [0.3, 0.8]}, ScriptedAgent(["red", "green"] * 1000))
-    wins = outcomes(rollout.episodes[0])
-    assert sum(wins[::2]) / 1000 == pytest.approx(0.3, abs=0.05)
-    assert sum(wins[1::2]) / 1000 == pytest.approx(0.8, abs=0.05)
-
-
 def test_a_carried_trial_is_read_in_full():
     env = make(max_steps_per_episode=2, carry="full", explain_actions=False, **TRIAL)
     task = {"probabilities": [1.0, 0.0, 1.0]}

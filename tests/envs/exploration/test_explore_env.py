@@ -90,8 +90,6 @@ def test_every_action_is_read_as_it_is_said(game, facts):
         ("open the box 3", Claim(2)),
         ("Look at the boxes", Inform(0, 0)),
         ("open 9", None),
-        ("open", None),
-        ("open 1 2", None),
         ("look\nopen 3", None),
         ("not open 3\nopen 3", None),
         ("", None),
@@ -155,14 +153,10 @@ def test_each_episode_asks_for_one_of_several_facts():
     [
         ({}, (2, 1)),
         ({"episodes_per_trial": 1}, (1, 0)),
-        ({"episodes_per_trial": 4}, (4, 1)),
         ({"free_shots": 3}, (4, 3)),
-        ({"free_shots": 0}, (2, 0)),
         ({"game": "switches"}, (4, 3)),
-        ({"game": "switches", "choices": 16}, (5, 4)),
         ({"game": "switches", "episodes_per_trial": 2}, (2, 1)),
         ({"game": "switches", "free_shots": 0}, (4, 0)),
-        ({"episodes_per_trial": 3, "free_shots": 2}, (3, 2)),
     ],
 )
 def test_episodes_and_free_shots_that_follow_from_the_rest(given, trial):

@@ -85,17 +85,14 @@ def test_best_play_equals_enumeration_over_all_histories(name, informs):
     ("config", "best", "never"),
     [
         ({}, 1, 1 / 4),
-        ({"game": "rule"}, 1, 1 / 4),
         ({"game": "switches"}, 1, 1 / 2),
         ({"free_shots": 0}, (0 + 1) / 2, (1 / 8 + 1 / 4) / 2),
-        ({"episodes_per_trial": 3, "free_shots": 2}, 1, 3 / 8),
         ({"episodes_per_trial": 4, "free_shots": 0}, 3 / 4, (1 + 2 + 3 + 4) / 8 / 4),
         ({"right_reward": 0.9, "wrong_reward": 0.1}, 0.9, 0.1 + 0.8 / 4),
         ({"max_steps_per_episode": 2}, 1, 1 / 4),
         ({"facts": 2}, (1 + 1 / 8) / 2, (1 / 4 + 1 / 8) / 2),
         ({"noise": 0.3, "choices": 6, "episodes_per_trial": 3, "free_shots": 2}, 0.76, 1 / 2),
         ({"carry": "none"}, 1 / 8, 1 / 8),
-        ({"episodes_per_trial": 1, "free_shots": 0}, 1 / 8, 1 / 8),
         ({"episodes_per_trial": 2, "free_shots": 0, "look_cost": 2.0}, 3 / 16, 3 / 16),
     ],
 )

@@ -62,16 +62,6 @@ def test_the_code_is_found_in_the_free_shot_and_named_at_once():
         assert len(rollout.episodes[1].steps) == 1
 
 
-def test_a_carried_trial_is_read_in_full():
-    env = make(max_steps_per_episode=2, carry="full", error_allowance=9, **TRIAL, **BARE)
-    script = ScriptedAgent(["red red", "blue blue", "hm", "red blue"])
-    rollout = play(env, {"solution": "blue red"}, script)
-    messages = [m for e in rollout.episodes for m in e.messages]
-    assert messages[0]["content"].startswith("Round 1 of 2, practice. Find")
-    start = "1 right place, 0 right colour.\n\nRound 2 of 2, scored, same code. Find"
-    assert messages[4]["content"].startswith(start)
-
-
 def keys(dataset):
     return {(row["task_data"]["solution"], row["task_data"]["seed"]) for row in dataset}
 

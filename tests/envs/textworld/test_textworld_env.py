@@ -12,7 +12,6 @@ from agentsgym.envs.textworld import GenerationFailed, games
 from agentsgym.envs.textworld.env import tidy
 from agentsgym.envs.textworld.games import (
     SIZES,
-    distinct_seeds,
     ensure_games,
     fingerprint,
     recipe,
@@ -96,16 +95,6 @@ def test_training_and_evaluation_games_differ(make, cache_dir):
     assert (train, held_out) == ([0, 1], [2])
     files = ensure_games(Path(cache_dir), recipe("custom", {}), [0, 1, 2])
     assert len({fingerprint(file) for file in files}) == 3
-
-
-def test_seeds_with_the_same_game_count_once(make, cache_dir, monkeypatch):
-    from agentsgym.envs.textworld import games
-
-    monkeypatch.setattr(games, "fingerprint", lambda path: "the only game")
-    monkeypatch.setattr(games, "_MAX_ROUNDS", 1)
-    root = Path(cache_dir)
-    assert distinct_seeds(root, recipe("custom", {}), 2, held_out=False) == [0]
-    assert distinct_seeds(root, recipe("custom", {}), 1, held_out=True) == []
 
 
 def test_the_same_seed_makes_the_same_game_whatever_the_hash_seed(tmp_path, monkeypatch, cache_dir):
