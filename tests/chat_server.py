@@ -6,10 +6,10 @@ from typing import Any
 
 from aiohttp import web
 
-from agentsgym.generation.http import LoopThread
+from local_server import LocalServer
 
 
-class ChatServer:
+class ChatServer(LocalServer):
     """`say(messages)` gives the answer; `fault(number)` says what goes wrong with the n-th request:
     an HTTP status, "cut", "stall", "page" (a proxy's), or None. It lists models only if `names`
     says which, each with the facts in `listed`."""
@@ -30,22 +30,11 @@ class ChatServer:
         self.listed: dict[str, Any] = {}
         self.most_at_once = 0
         self._now = 0
-        self._loop = LoopThread("chat-server")
-        self.url = self._loop.run(self._start())
+        super().__init__()
 
-    def close(self) -> None:
-        self._loop.run(self._runner.cleanup())
-        self._loop.close()
-
-    async def _start(self) -> str:
-        app = web.Application()
+    def add_routes(self, app: web.Application) -> None:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_get("/v1/models", self._models)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
 
     async def _models(self, request: web.Request) -> web.Response:
         if self.names is None:

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from aiohttp import web
 
-from agentsgym.generation.http import LoopThread
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from local_server import LocalServer
 
 Fault = Literal["error", "busy", "cut", "stall", "garbage"] | None
 
@@ -64,7 +64,7 @@ class Batcher:
                 self._engine.release([result.session_id])
 
 
-class CompletionsServer:
+class CompletionsServer(LocalServer):
     """`fault(number)` says what goes wrong with the server's n-th completion; None: nothing.
 
     `load_seconds` is how long it takes to load full weights, and `held` what it had to load while
@@ -103,23 +103,15 @@ class CompletionsServer:
         self.served: list[tuple[str, tuple[int, ...]]] = []
         self.loaded: list[str] = []
         self.held: list[str] = []
-        self.adapters: set[str] = set()
         self._engine = engine
         self._resumed = asyncio.Event()
         self._resumed.set()
         self.version = "default"
         self._batcher = Batcher(engine)
         self._follow = follow
-        self._loop = LoopThread("completions-server")
-        self._runner: web.AppRunner | None = None
-        self._port = port
         self._key = key
         self._names = names
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        super().__init__(port)
 
     @property
     def is_paused(self) -> bool:
@@ -136,23 +128,14 @@ class CompletionsServer:
     def start(self) -> None:
         """Listen, at the same port as before; a server that was started again knows no adapter."""
         self.adapters = set()
-        self._loop.run(self._start())
-
-    def die(self) -> None:
-        """Stop listening and cut all connections."""
-        self._loop.run(self._stop())
-
-    def die_soon(self) -> None:
-        """As `die`, without waiting; for callers inside a request."""
-        self._loop.start(self._stop())
+        super().start()
 
     def close(self) -> None:
-        self.die()
+        super().close()
         self._batcher.stop()
-        self._loop.close()
 
-    async def _start(self) -> None:
-        app = web.Application(middlewares=[self._check_key])
+    def add_routes(self, app: web.Application) -> None:
+        app.middlewares.append(self._check_key)
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._complete)
@@ -167,20 +150,6 @@ class CompletionsServer:
             app.router.add_get("/is_paused", self._is_paused)
             app.router.add_post("/update_weight_version", self._set_version)
             app.router.add_get("/weight_info", self._version)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.0, handler_cancellation=True)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
-        await site.start()
-        self._port = site._server.sockets[0].getsockname()[1]
-
-    async def _stop(self) -> None:
-        runner, self._runner = self._runner, None
-        if runner is None:
-            return
-        for connection in list(runner.server.connections):
-            if connection.transport is not None:
-                connection.transport.abort()
-        await runner.cleanup()
 
     @web.middleware
     async def _check_key(self, request: web.Request, handler: Any) -> web.StreamResponse:

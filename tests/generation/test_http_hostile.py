@@ -1,10 +1,8 @@
 """Servers that answer with anything but what was asked for: one clear error, no harm done."""
 
-import json
 import time
 
 import pytest
-from aiohttp import web
 
 from agentsgym.generation.chat import ChatEngine, EndpointError, chat_agent
 from agentsgym.generation.http import MAX_BODY_BYTES, LoopThread, Refused, Retries
@@ -12,56 +10,22 @@ from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run
 from agentsgym.types import text as texts
 from helpers import CountdownEnv
+from local_server import RawServer
 
 HELLO = [{"role": "user", "content": "hello"}]
 ONCE = Retries(1)
 
 
-class Answering:
-    """A server that gives every request the same raw answer and keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.answer = {"body": b"", "status": 200, "headers": {}}
-        self.received = []
-        self._loop = LoopThread("hostile-server")
-        self.port = self._loop.run(self._start())
-        self.url = f"http://127.0.0.1:{self.port}"
-
-    def says(self, body, status=200, **headers):
-        if not isinstance(body, bytes):
-            body = json.dumps(body).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.answer = {"body": body, "status": status, "headers": named}
-        return self
-
-    def close(self) -> None:
-        self._loop.run(self._runner.cleanup())
-        self._loop.close()
-
-    async def _start(self) -> int:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.0)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return site._server.sockets[0].getsockname()[1]
-
-    async def _handle(self, request: web.Request) -> web.Response:
-        self.received.append((request.headers.get("Authorization"), await request.text()))
-        return web.Response(**self.answer)
-
-
 @pytest.fixture
 def server():
-    made = Answering()
+    made = RawServer()
     yield made
     made.close()
 
 
 @pytest.fixture
 def other():
-    made = Answering()
+    made = RawServer()
     yield made
     made.close()
 

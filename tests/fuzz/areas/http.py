@@ -1,22 +1,21 @@
 """What endpoints and vLLM servers may answer."""
 
-import asyncio
 import functools
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
 from hypothesis import strategies as st
 
 from agentsgym.generation.chat import ChatEngine, EndpointError
-from agentsgym.generation.http import LoopThread, Retries
+from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.protocol import (
     MalformedAnswer,
     read_completion,
 )
 from fuzz.oracle import Area, refused_with
 from fuzz.values import odd_values
+from local_server import RawServer
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 
@@ -64,32 +63,9 @@ BODIES = (
 )
 
 
-class Mirror:
-    """A server that answers with whatever `answer` is."""
-
-    def __init__(self) -> None:
-        self.answer = Answer(200, {}, b"")
-        self._loop = LoopThread("fuzz-server")
-        self.url = self._loop.run(self._start())
-
-    async def _start(self) -> str:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._handle)
-        runner = web.AppRunner(app, shutdown_timeout=0.0)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-
-    async def _handle(self, _: web.Request) -> web.Response:
-        await asyncio.sleep(0)
-        given = self.answer
-        return web.Response(status=given.status, headers=given.headers, body=given.body)
-
-
 @functools.cache
-def _parts() -> tuple[Mirror, ChatEngine]:
-    server = Mirror()
+def _parts() -> tuple[RawServer, ChatEngine]:
+    server = RawServer()
     retries = Retries(2, 0.0, 0.0)
     return server, ChatEngine(server.url, "m", key_env=None, retries=retries, request_timeout=10.0)
 
@@ -97,7 +73,7 @@ def _parts() -> tuple[Mirror, ChatEngine]:
 def check_chat(answer: Answer) -> bool:
     """Text, or a sentence."""
     server, client = _parts()
-    server.answer = answer
+    server.says(answer.body, answer.status, **answer.headers)
     try:
         text = client.complete(HELLO)
     except EndpointError as error:
