@@ -8,6 +8,7 @@ import torch
 
 from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.types import Rollout, Row, StepSpan
+from helpers import CountdownEnv
 from training import reference
 
 
@@ -32,6 +33,14 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
         error = "boom" if failed else None
         result.append(Rollout("", 0, index, "", {}, {}, (), tuple(parts), error))
     return result
+
+
+class LettersEnv(CountdownEnv):
+    """Each step earns by what was said, so that steps of a group differ."""
+
+    def _step_episode(self, session_id, state, action):
+        state, _, done, info = super()._step_episode(session_id, state, action)
+        return state, sum(map(ord, action)) % 7 / 7, done, info
 
 
 class Cell:

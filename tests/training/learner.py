@@ -15,8 +15,8 @@ from agentsgym.envs import task_dataset
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
-from helpers import CountdownEnv, random_llama
-from training.cells import Cell
+from helpers import random_llama
+from training.cells import Cell, LettersEnv
 
 CELLS = (
     ("grpo", "token", "rollout"),
@@ -33,17 +33,17 @@ RECORDED = 3
 """Rollouts of each process and generation with token records."""
 
 
-class LettersEnv(CountdownEnv):
-    """One to three steps; each earns by what was said. The first rollout of task 3 fails."""
+class FailingEnv(LettersEnv):
+    """One to three steps. The first rollout of task 3 fails."""
 
     def _step_episode(self, session_id, state, action):
-        state, _, done, info = super()._step_episode(session_id, state, action)
+        stepped = super()._step_episode(session_id, state, action)
         if len(state["rewards"]) == 3 and session_id.split("-")[1] == "000":
             raise RuntimeError("the environment broke")
-        return state, sum(map(ord, action)) % 7 / 7, done, info
+        return stepped
 
 
-class BrokenEnv(LettersEnv):
+class BrokenEnv(FailingEnv):
     """Each step fails in a process that says so."""
 
     broken = False
@@ -61,12 +61,12 @@ def tiny_model(tokenizer):
     return random_llama(tokenizer, **shape, **heads).double()
 
 
-def make_trainer(tokenizer, out, env_class=LettersEnv, token_sink=None, given=None, **options):
-    """A trainer on `LettersEnv`; the same number of rollouts whatever the number of processes.
+def make_trainer(tokenizer, out, env_class=FailingEnv, token_sink=None, given=None, **options):
+    """A trainer on `FailingEnv`; the same number of rollouts whatever the number of processes.
     `given` are more arguments of the trainer."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
-    register("Letters", LettersEnv)
+    register("Failing", FailingEnv)
     register("Broken", BrokenEnv)
     env = env_class(tokenizer)
     tasks = [{"rewards": [0.0] * (1 + k % 3)} for k in range(9)]

@@ -1,13 +1,11 @@
 """TRL's training templates in place of those that rewrite history."""
 
 import logging
-from types import SimpleNamespace
 
 import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.training.chat_templates import template_options
-from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
@@ -35,24 +33,6 @@ def test_a_template_that_trl_does_not_know_is_refused():
         template_options(build_tokenizer(CHATML), "training", None)
     with pytest.raises(ValueError, match="no chat template"):
         template_options(build_tokenizer(None), "training", None)
-
-
-def test_an_evaluation_renders_as_training_did(monkeypatch):
-    from agentsgym.runs import evaluate as contestant
-    from agentsgym.runs import parse_config
-
-    seen = []
-    monkeypatch.setattr(
-        contestant, "evaluate_requests", lambda asked, agent, pool, **_: seen.append(pool)
-    )
-    engine = SimpleNamespace(tokenizer=tokenizer_for(template("qwen3")))
-    agent = SimpleNamespace(engine=engine, sampling=SamplingParams())
-    run = parse_config(
-        {"env": "TwentyQuestions", "model": {"path": "m", "chat_template": "training"}}
-    )
-    player = contestant.Contestant("model", run, lambda *_: agent, print)
-    player.play(run, [], seed=0)
-    assert seen[0]._template_options == {"chat_template": template("qwen3_training")}
 
 
 def test_a_trainer_plays_with_trls_template_and_tells_what_a_tokenizer_does(

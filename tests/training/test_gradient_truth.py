@@ -18,9 +18,8 @@ from agentsgym.envs import task_dataset
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head
-from helpers import CountdownEnv
 from training import reference
-from training.cells import Cell
+from training.cells import Cell, LettersEnv
 
 OF_TRL = [name for name in LOSSES if f'"{name}"' in inspect.getsource(GRPOTrainer)]
 
@@ -295,14 +294,6 @@ END_TO_END = [
     ("step_return", "cispo", "rollout", 1, 2),
     ("trial", "dapo", "rollout", 1, 2),
 ]
-
-
-class LettersEnv(CountdownEnv):
-    """Each step earns by what was said, so that steps of a group differ."""
-
-    def _step_episode(self, session_id, state, action):
-        state, _, done, info = super()._step_episode(session_id, state, action)
-        return state, sum(map(ord, action)) % 7 / 7, done, info
 
 
 @pytest.mark.parametrize(

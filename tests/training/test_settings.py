@@ -17,7 +17,6 @@ from transformers import HfArgumentParser
 from trl import GRPOConfig, TrlParser
 
 from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.settings import OWN_TYPES
 from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
 
@@ -106,10 +105,6 @@ def test_the_page_is_made_of_the_settings():
     assert page == made, "run python scripts/settings_page.py"
     assert all(f"| `{name}` |" in page for name in WRITTEN)
     assert "| `engine.urls` |" in page and "| `warm_start.model.layers` |" in page
-
-
-def test_the_scopes_of_ratios_are_those_that_there_are():
-    assert typing.get_args(OWN_TYPES["ratio_scope"]) == tuple(RATIO_SCOPES)
 
 
 NUMBERS = [

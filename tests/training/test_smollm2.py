@@ -73,20 +73,6 @@ def test_one_step_with_smollm2(smollm2, tmp_path):
 
 
 @pytest.mark.slow
-def test_builtin_smollm2_is_converted_once_and_loaded(smollm2):
-    from agentsgym.runs import parse_config
-    from agentsgym.runs.policy import load_policy, load_tokenizer
-    from agentsgym.runs.progress import Progress
-
-    written = (smollm2 / "model.safetensors").stat().st_mtime
-    config = parse_config({"env": "TwentyQuestions", "model": "builtin:smollm2"})
-    policy = load_policy(config, Progress())
-    assert sum(p.numel() for p in policy.model.parameters()) == 134_515_008
-    assert load_tokenizer(config).chat_template
-    assert (smollm2_folder() / "model.safetensors").stat().st_mtime == written
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_a_lora_run_of_smollm2_from_the_command_line(smollm2, tmp_path, monkeypatch):
     """Two updates in the resolved dtype, one after resuming, an evaluation, and a merge."""

@@ -157,13 +157,6 @@ def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tok
     assert metrics["eval_reward"] == metrics["eval_win_rate"]
 
 
-def test_learning_shows(make_trainer, chat_tokenizer):
-    trainer = make_trainer(max_steps=30, per_device_train_batch_size=32, learning_rate=1e-2)
-    trainer.train()
-    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
-    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.2
-
-
 def test_metrics_have_clear_names(make_trainer):
     trainer = make_trainer(max_steps=1)
     trainer.train()
