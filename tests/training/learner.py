@@ -313,13 +313,6 @@ def faults(tokenizer, out):
 
         trainer.rollout_sink = fail
 
-    def engine(trainer):
-        def poll():
-            raise RuntimeError("the engine broke")
-
-        if rank == 1:
-            trainer.collector.engine.poll = poll
-
     def ahead_of(trainer):
         def poll(timeout=None):
             raise ConnectionError("the server is down")
@@ -340,7 +333,6 @@ def faults(tokenizer, out):
         "one rank": ends_with("a", broken(rank == 1), env_class=BrokenEnv),
         "all ranks": ends_with("b", broken(True), env_class=BrokenEnv),
         "sink": ends_with("c", sink),
-        "engine": ends_with("d", engine),
         "ahead": ends_with("e", ahead_of, make=one_ahead),
     }
 

@@ -6,7 +6,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from agentsgym.credit import credit_steps, table_of
 from agentsgym.envs import task_dataset
@@ -68,15 +67,6 @@ def test_without_repeated_actions_the_model_is_not_asked_and_credit_is_that_of_t
     assert choices == [{}, {}, {}]
     plain = credit_steps(table_of(rollouts), "trial").value
     assert (credit_steps(table_of(rollouts, choices), "trial_cv").value == plain).all()
-
-
-def test_training_with_choices_leaves_no_trace_in_the_model(trainer):
-    before = [p.detach().clone() for p in trainer.model.parameters()]
-    rollouts = [trial_of(0, (7, 8), (7, 8)), trial_of(1, (7, 8), (7, 9))]
-    assert all(trainer.choices.choices_of(rollouts, trainer.model))
-    assert not trainer.model.get_output_embeddings()._forward_pre_hooks
-    assert all(torch.equal(a, b) for a, b in zip(before, trainer.model.parameters(), strict=True))
-    assert all(p.grad is None for p in trainer.model.parameters())
 
 
 class Together:

@@ -145,7 +145,6 @@ def test_resuming_equals_no_interruption(two):
         ("all ranks", [("EveryRolloutFailed", "the answerer is down")] * 2),
         ("sink", [("OSError", "No space left"), ("RuntimeError", "rank 0 failed: OSError: No")]),
         ("ahead", [("RuntimeError", "rank 1 failed: Conn"), ("ConnectionError", "is down")]),
-        ("engine", [("RuntimeError", "rank 1 failed: Runtime"), ("RuntimeError", "engine broke")]),
     ],
 )
 def test_a_fault_on_one_rank_leaves_none_waiting(two, fault, expected):

@@ -163,8 +163,7 @@ class ChoiceScorer:
     ) -> Iterator[tuple[_Place, list[float]]]:
         """Each place with the probabilities of its tokens, in the order of a row's tokens."""
         places = {id(row): of_row for row, of_row in rows}
-        given = [row for row, _ in rows]
-        for chunk in self._scorer.chunks(given, given):
+        for chunk in self._scorer.chunks(row for row, _ in rows):
             at = [(i, p) for i, row in enumerate(chunk) for p in places.get(id(row), ())]
             before = [(i, place.position - 1) for i, place in at]
             logits = self._scorer.logits(model, chunk, before or [(0, 0)]) / self._temperature

@@ -8,7 +8,7 @@ import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.factory import choose, make_trainable
+from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.generation.vllm.launcher import NoCommand, find_program
@@ -28,7 +28,6 @@ def check_engine_settings(args: GRPOEnvConfig, engine: Any) -> None:
     engine lacks, ValueError if `args` also say how to make one, ConfigError without a program that
     could start the servers."""
     if engine is None:
-        choose(args.engine, training=True)
         check_launch(args.engine)
         return
     trainable(engine)

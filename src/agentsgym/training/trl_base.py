@@ -31,17 +31,6 @@ from agentsgym.training.loss.batch import only_at
 from agentsgym.training.reference import load_reference, save_reference
 
 
-class _EmptyRows(torch.utils.data.Dataset[dict[str, Any]]):
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        return {}
-
-
 def _of_environments(**_: Any) -> list[float]:
     raise RuntimeError("rewards come from the environments; TRL must not request them")
 
@@ -259,14 +248,13 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     # -- methods that TRL and transformers call -------------------------------------------------
 
     def get_train_dataloader(self) -> Any:
-        """An empty row for each rollout of an epoch's micro-batches: tasks are drawn by the number
-        of their generation."""
+        """A number for each rollout of an epoch's micro-batches: tasks are drawn by the number of
+        their generation."""
         updates = self.generations_per_epoch * self.args.updates_per_generation
         micro_batches = updates * self.args.gradient_accumulation_steps
-        rows = _EmptyRows(micro_batches * self._train_batch_size * self.accelerator.num_processes)
-        return self.accelerator.prepare(
-            DataLoader(rows, batch_size=self._train_batch_size, collate_fn=list)
-        )
+        size = self._train_batch_size
+        rows: Any = range(micro_batches * size * self.accelerator.num_processes)
+        return self.accelerator.prepare(DataLoader(rows, batch_size=size, collate_fn=list))
 
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """The next micro-batch.

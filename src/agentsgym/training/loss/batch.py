@@ -109,12 +109,11 @@ def _by_step(row: TrainRow) -> Iterator[TrainRow]:
         )
 
 
-def weightless(like: TrainRow | None, pad_token_id: int) -> TrainRow:
+def weightless(pad_token_id: int) -> TrainRow:
     """A row that costs one short forward pass and carries no loss."""
+    nothing = np.zeros(2, np.int64)
     pads = np.full(2, pad_token_id, np.int32)
-    ids = like.token_ids[:2] if like is not None and like.length > 1 else pads
-    zeros = np.zeros(2, np.float32)
-    return TrainRow(ids, np.zeros(2, np.int64), zeros, (), True, np.zeros(2))
+    return TrainRow(pads, nothing, np.zeros(2, np.float32), (), True, np.zeros(2))
 
 
 # -- chunks ----------------------------------------------------------------------------------------

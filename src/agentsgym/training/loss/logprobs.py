@@ -1,6 +1,6 @@
 """Forward passes of the trainer: from rows in chunks of limited size to log-probabilities."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,18 +50,12 @@ class Scorer:
         self._max_tokens = args.max_tokens_per_forward
         self._multiple: int | None = args.pad_to_multiple_of
 
-    def chunks(self, rows: Sequence[TrainRow], fillers: Sequence[TrainRow]) -> list[list[TrainRow]]:
+    def chunks(self, rows: Iterable[TrainRow]) -> list[list[TrainRow]]:
         """Rows with agent tokens in chunks: at least one, and as many as on the rank with most,
-        because other ranks would wait for a rank with fewer passes. Fillers have weight 0."""
+        because other ranks would wait for a rank with fewer passes. What is added has weight 0."""
         chunks = pack((row for row in rows if row.agent_tokens), self._max_tokens)
         wanted = max([1, *self._ranks.gather([len(chunks)])])
-        if len(chunks) == wanted:
-            return chunks
-        shortest = min(fillers, key=lambda row: row.length, default=None)
-        filler = weightless(shortest, self._pad_token_id)
-        if chunks and chunks[0][0].old_logps is not None:
-            filler.old_logps = torch.zeros(2)
-        return chunks + [[filler]] * (wanted - len(chunks))
+        return chunks + [[weightless(self._pad_token_id)]] * (wanted - len(chunks))
 
     def tokens_read(self, chunks: Sequence[Sequence[TrainRow]], *, padding: bool) -> int:
         """Tokens in the forward passes of these chunks, with or without their padding."""
@@ -112,7 +106,7 @@ class Scorer:
     ) -> list[tuple[TrainRow, torch.Tensor]]:
         """Each row with its log-probabilities, float tensors of shape (T,), 0 off agent tokens."""
         results = [(row, torch.zeros(row.length)) for row in rows if not row.agent_tokens]
-        for part in self.chunks(rows, rows):
+        for part in self.chunks(rows):
             padded = nn.functional.pad(self.forward(model, part).logps, (1, 0))
             results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
         return results

@@ -201,8 +201,7 @@ class MicroBatchLoss:
         rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
         if self.objective.needs_rollout_ratio and self._reused:
             self._fill_rollout_ratios(model, rollouts)
-        fillers = [row for rollout in rollouts for row in rollout.rows]
-        return self.scorer.chunks(rows, fillers)
+        return self.scorer.chunks(rows)
 
     def of_chunk(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
         """Loss and metrics of one chunk, from one forward pass."""
