@@ -171,7 +171,7 @@ def test_other_terms(make_exact, tiny_llama, options):
     beta = options.pop("beta", 0.0)
     cell = Cell(tiny_llama.double(), 8)
     trainer = make_exact(cell, num_iterations=2, loss_type="dapo", **options)
-    trainer.loss.objective = replace(trainer.loss.objective, beta=beta)
+    trainer.args.beta = beta
     agrees(trainer, cell, beta=beta, correct_kl=trainer.args.use_bias_correction_kl)
 
 
@@ -458,7 +458,7 @@ def test_our_loss_is_trls_where_both_apply(make_exact, tiny_llama, loss, scope):
         cell, loss_type=loss, ratio_scope=scope, num_iterations=2, sampler_correction="none"
     )
     beta = 0.1 if scope == "token" else 0.0
-    trainer.loss.objective = replace(trainer.loss.objective, beta=beta)
+    trainer.args.beta = beta
     loss_value, ours = window(trainer)
     trainer.beta = beta
     trainer.importance_sampling_level = {"token": "token", "rollout": "sequence"}[scope]

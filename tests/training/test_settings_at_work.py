@@ -122,12 +122,12 @@ def test_the_line_of_a_failed_rollout_and_of_one_that_prints_escapes():
 
 def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, tiny_mixtral):
     trainer = make_trainer(model=tiny_mixtral)
-    assert trainer.loss.objective.aux_coef == 0.02
+    assert trainer.loss.aux_coef == 0.02
     inputs = {"rollouts": rollouts_of(trainer)}
     gate = trainer.model.model.layers[0].mlp.gate.weight
     with_it = trainer._compute_loss(trainer.model, inputs)
     (pulled,) = torch.autograd.grad(with_it, gate)
-    trainer.loss.aux_loss = False
+    trainer.loss.aux_coef = 0.0
     without = trainer._compute_loss(trainer.model, inputs)
     (pulled_without,) = torch.autograd.grad(without, gate)
     rows = [row for r in inputs["rollouts"] for row in r.rows if row.agent_tokens]

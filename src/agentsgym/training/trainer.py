@@ -31,7 +31,8 @@ from agentsgym.training.engines import (
 from agentsgym.training.evaluation import check_metric, evaluate_sets
 from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.logprobs import Scorer
-from agentsgym.training.loss.objective import MicroBatchLoss, settings_of
+from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.objective import MicroBatchLoss
 from agentsgym.training.loss.weights import assign_weights, count, total
 from agentsgym.training.metrics import Reports, RolloutSink, mean_of_sums, warn_of_capped_rows
 from agentsgym.training.ranks import Gradients, Ranks
@@ -141,13 +142,8 @@ class GRPOEnvTrainer(TRLBase):
         args = self.args
         self.sample = TokenSample(token_sink, self.ranks.index, args)
         scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
-        self.loss = MicroBatchLoss(
-            scorer,
-            settings_of(args, self.epsilon_low, self.epsilon_high, self.router_aux_loss_coef),
-            self.sample,
-            reused=args.updates_per_generation > 1,
-            aux_loss=self.balances_experts,
-        )
+        aux_coef = self.router_aux_loss_coef if self.balances_experts else 0.0
+        self.loss = MicroBatchLoss(scorer, args, self.sample, aux_coef)
         reads = find_estimator(args.advantage_estimator).reads_choices
         self.choices = ChoiceScorer(scorer, self.ranks, args.temperature) if reads else None
         self.gradients = Gradients(self.accelerator)
@@ -209,10 +205,10 @@ class GRPOEnvTrainer(TRLBase):
     def weigh_rollouts(self, micro_batches: Sequence[Sequence[TrainRollout]]) -> None:
         """Fix the loss weights of each optimizer step, counted over all ranks."""
         size = self.args.gradient_accumulation_steps
+        rule = LOSSES[self.args.loss_type].weights
         for start in range(0, len(micro_batches), size):
             rollouts = [r for batch in micro_batches[start : start + size] for r in batch]
             counts = total(self.ranks.gather([count(rollouts)]))
-            rule = self.loss.objective.loss.weights
             assign_weights(rollouts, counts, rule, self.args.norm_tokens)
 
     # -- its loss -------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The loss of a chunk (formula, KL, entropy, their metrics) and of a micro-batch."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -10,59 +10,9 @@ from torch import nn
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
 from agentsgym.training.loss.logprobs import Scorer
-from agentsgym.training.loss.losses import LOSSES, LossType
-from agentsgym.training.loss.ratios import RATIO_SCOPES, RatioScope, sampler_correction
+from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.ratios import RATIO_SCOPES, sampler_correction
 from agentsgym.training.token_sample import TokenSample
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectiveSettings:
-    """The parts of the objective.
-
-    `loss_settings` are the settings that the loss type uses, by name. `beta` weights the KL term;
-    with `correct_kl` (`use_bias_correction_kl`) it is also weighted by the ratio. `sampler_cap`
-    truncates the correction for the sampler's probabilities; None disables it. `aux_coef` weights
-    the auxiliary loss of a mixture of experts.
-    """
-
-    loss: LossType
-    scope: RatioScope
-    epsilon_low: float
-    epsilon_high: float
-    loss_settings: Mapping[str, float | None]
-    beta: float = 0.0
-    correct_kl: bool = True
-    entropy_coef: float = 0.0
-    sampler_cap: float | None = None
-    aux_coef: float = 0.0
-
-    @property
-    def needs_rollout_ratio(self) -> bool:
-        """Whether the ratio of the whole rollout is needed."""
-        return self.loss.needs_rollout_ratio or self.scope.needs_rollout_ratio
-
-
-def settings_of(
-    args: GRPOEnvConfig, epsilon_low: float, epsilon_high: float, aux_coef: float = 0.0
-) -> ObjectiveSettings:
-    """The part of a trainer's configuration that the loss needs, and TRL's derived values."""
-    loss = LOSSES[args.loss_type]
-    bounds = {"epsilon": epsilon_low, "epsilon_high": epsilon_high}
-    return ObjectiveSettings(
-        loss=loss,
-        scope=RATIO_SCOPES[args.ratio_scope],
-        epsilon_low=epsilon_low,
-        epsilon_high=epsilon_high,
-        loss_settings={
-            name: bounds[name] if name in bounds else getattr(args, name) for name in loss.settings
-        },
-        beta=args.beta,
-        correct_kl=args.use_bias_correction_kl,
-        entropy_coef=args.entropy_coef,
-        sampler_cap=args.sampler_cap if args.sampler_correction == "truncate" else None,
-        aux_coef=aux_coef,
-    )
-
 
 Sums = dict[str, tuple[float, float]]
 """Name → sum and count."""
@@ -82,35 +32,41 @@ def chunk_loss(
     logps: torch.Tensor,
     entropy: torch.Tensor | None,
     chunk: Chunk,
-    settings: ObjectiveSettings,
+    args: GRPOEnvConfig,
     aux_loss: torch.Tensor | None = None,
+    aux_coef: float = 0.0,
 ) -> ChunkLoss:
     """Loss and metrics from log-probabilities (and entropies, nats) of shape (B, T-1).
 
     `aux_loss`, the load balance of the chunk's experts, is not a sum over tokens: its weight is
-    the chunk's share of the window's tokens.
+    `aux_coef` times the chunk's share of the window's tokens.
     """
+    kind, high = LOSSES[args.loss_type], args.epsilon_high
+    bounds = {"epsilon": args.epsilon, "epsilon_high": args.epsilon if high is None else high}
+    settings = {name: getattr(args, name) for name in kind.settings}
+    settings |= {name: bounds[name] for name in settings.keys() & bounds.keys()}
     old = logps.detach() if chunk.old_logps is None else chunk.old_logps
-    ratio = settings.scope.ratio(logps, old, chunk)
-    loss = settings.loss.formula(logps, ratio, chunk, **settings.loss_settings)
-    metrics = _ratio_metrics(ratio, chunk, settings)
-    if settings.sampler_cap is not None:
-        correction = sampler_correction(old, chunk, settings.sampler_cap)
+    ratio = RATIO_SCOPES[args.ratio_scope].ratio(logps, old, chunk)
+    loss = kind.formula(logps, ratio, chunk, **settings)
+    clipped = kind.clipped(ratio, chunk, *bounds.values())
+    metrics = _ratio_metrics(ratio, clipped, chunk, args.ratio_scope)
+    if args.sampler_correction == "truncate":
+        correction = sampler_correction(old, chunk, args.sampler_cap)
         loss = loss * correction
-        metrics |= _correction_metrics(old, correction, chunk, settings.sampler_cap)
+        metrics |= _correction_metrics(old, correction, chunk, args.sampler_cap)
     if chunk.ref_logps is not None:
         kl = kl_to_reference(logps, chunk.ref_logps)
-        kl = kl * ratio if settings.correct_kl else kl
-        loss = loss + settings.beta * kl
+        kl = kl * ratio if args.use_bias_correction_kl else kl
+        loss = loss + args.beta * kl
         metrics["kl"] = masked_sum(kl, chunk.mask)
     # If the weight is zero the loss must be zero too, whatever values padding has there.
     total = torch.where(chunk.mask > 0, loss, 0.0).mul(chunk.weight).sum()
     if entropy is not None:
         metrics["entropy"] = masked_sum(entropy, chunk.mask)
-        if settings.entropy_coef:
-            total = total - settings.entropy_coef * (entropy * chunk.entropy_weight).sum()
-    if aux_loss is not None and settings.aux_coef:
-        total = total + settings.aux_coef * chunk.aux_weight * aux_loss
+        if args.entropy_coef:
+            total = total - args.entropy_coef * (entropy * chunk.entropy_weight).sum()
+    if aux_loss is not None and aux_coef:
+        total = total + aux_coef * chunk.aux_weight * aux_loss
         metrics["aux_loss"] = (chunk.aux_weight * float(aux_loss.detach()), chunk.aux_weight)
     return ChunkLoss(total, metrics, ratio.detach())
 
@@ -126,10 +82,7 @@ def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> tuple[float, float]:
     return float((values.detach() * mask).sum()), float(mask.sum())
 
 
-def _ratio_metrics(ratio: torch.Tensor, chunk: Chunk, settings: ObjectiveSettings) -> Sums:
-    low, high = settings.epsilon_low, settings.epsilon_high
-    clipped = settings.loss.clipped(ratio, chunk, low, high)
-    scope = settings.scope.name
+def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, chunk: Chunk, scope: str) -> Sums:
     return {
         "clipped": masked_sum(clipped.to(ratio.dtype), chunk.mask),
         f"ratio/{scope}_mean": masked_sum(ratio, chunk.mask),
@@ -162,25 +115,18 @@ ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
 class MicroBatchLoss:
     """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows.
 
-    `reused`: a generation is used for several updates, so that the policy moves away from the one
-    in `fill_logprobs`; `aux_loss`: the load of the model's experts is balanced. `sample` records
-    the numbers of a few rollouts.
+    `aux_coef` weights the auxiliary loss of a mixture of experts. `sample`
+    records the numbers of a few rollouts.
     """
 
     def __init__(
-        self,
-        scorer: Scorer,
-        objective: ObjectiveSettings,
-        sample: TokenSample,
-        *,
-        reused: bool,
-        aux_loss: bool,
+        self, scorer: Scorer, args: GRPOEnvConfig, sample: TokenSample, aux_coef: float
     ) -> None:
         self.scorer = scorer
-        self.objective = objective
+        self.args = args
         self.sample = sample
-        self.aux_loss = aux_loss
-        self._reused = reused
+        self.aux_coef = aux_coef
+        self._reused = args.updates_per_generation > 1
 
     def fill_logprobs(
         self, rollouts: Sequence[TrainRollout], model: nn.Module, reference: ReferenceModel | None
@@ -199,15 +145,16 @@ class MicroBatchLoss:
     def chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
         """Rows of the rollouts in forward chunks, the same number on every rank."""
         rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
-        if self.objective.needs_rollout_ratio and self._reused:
+        parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
+        if self._reused and any(part.needs_rollout_ratio for part in parts):
             self._fill_rollout_ratios(model, rollouts)
         return self.scorer.chunks(rows)
 
     def of_chunk(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
         """Loss and metrics of one chunk, from one forward pass."""
-        scores = self.scorer.forward(model, rows, aux_loss=self.aux_loss)
+        scores = self.scorer.forward(model, rows, aux_loss=self.aux_coef != 0.0)
         part = chunk_loss(
-            scores.logps, scores.entropy, scores.chunk, self.objective, scores.aux_loss
+            scores.logps, scores.entropy, scores.chunk, self.args, scores.aux_loss, self.aux_coef
         )
         self.sample.take(rows, scores.logps, part.ratio, scores.entropy)
         return part
