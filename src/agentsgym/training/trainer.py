@@ -142,8 +142,7 @@ class GRPOEnvTrainer(TRLBase):
         args = self.args
         self.sample = TokenSample(token_sink, self.ranks.index, args)
         scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
-        aux_coef = self.router_aux_loss_coef if self.balances_experts else 0.0
-        self.loss = MicroBatchLoss(scorer, args, self.sample, aux_coef)
+        self.loss = MicroBatchLoss(scorer, args, self.sample, self.aux_coef)
         reads = find_estimator(args.advantage_estimator).reads_choices
         self.choices = ChoiceScorer(scorer, self.ranks, args.temperature) if reads else None
         self.gradients = Gradients(self.accelerator)

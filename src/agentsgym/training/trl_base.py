@@ -158,7 +158,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         placeholder = Dataset.from_dict({"env_class_path": [""]})
         super().__init__(*args, reward_funcs=_of_environments, train_dataset=placeholder, **options)
         self.train_dataset = train_dataset
-        self.find_aux_loss_coef()
         for model in (self.model, self.ref_model):
             if model is not None:
                 ensure_head(self.accelerator.unwrap_model(model), self.temperature)
@@ -166,28 +165,26 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         self.add_callback(self.generation_end)
 
     @property
-    def balances_experts(self) -> bool:
-        """Whether the loss has the router's auxiliary loss; a model without experts has none.
+    def aux_coef(self) -> float:
+        """Weight of the router's auxiliary loss: the model's own if none is set (TRL asks the model
+        since 1.16), and 0 for a model without experts.
 
         Raises ValueError for experts that TRL's head cannot count.
         """
         text = self.accelerator.unwrap_model(self.model).config.get_text_config()
-        if not self.aux_loss_enabled or hasattr(text, "num_experts"):
-            return bool(self.aux_loss_enabled)
+        coefficient: float | None = self.args.router_aux_loss_coef
+        if coefficient is None:
+            coefficient = getattr(text, "router_aux_loss_coef", 0.0)
+        if not self.aux_loss_enabled or not coefficient:
+            return 0.0
+        if hasattr(text, "num_experts"):
+            return coefficient
         if getattr(text, "num_local_experts", 0):
             raise ValueError(
                 f"TRL computes no auxiliary loss for the experts of {text.model_type}; set "
                 "router_aux_loss_coef=0"
             )
-        return False
-
-    def find_aux_loss_coef(self) -> None:
-        """The model's own coefficient where none is set; TRL asks the model since 1.16."""
-        if self.args.router_aux_loss_coef is None:
-            text = self.accelerator.unwrap_model(self.model).config.get_text_config()
-            coefficient = getattr(text, "router_aux_loss_coef", 0.0)
-            self.router_aux_loss_coef: float = coefficient
-            self.aux_loss_enabled: bool = bool(self.aux_loss_enabled) and coefficient != 0.0
+        return 0.0
 
     # -- members for the subclass ---------------------------------------------------------------
 

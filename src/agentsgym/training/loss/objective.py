@@ -43,8 +43,7 @@ def chunk_loss(
     """
     kind, high = LOSSES[args.loss_type], args.epsilon_high
     bounds = {"epsilon": args.epsilon, "epsilon_high": args.epsilon if high is None else high}
-    settings = {name: getattr(args, name) for name in kind.settings}
-    settings |= {name: bounds[name] for name in settings.keys() & bounds.keys()}
+    settings = {name: bounds.get(name, getattr(args, name)) for name in kind.settings}
     old = logps.detach() if chunk.old_logps is None else chunk.old_logps
     ratio = RATIO_SCOPES[args.ratio_scope].ratio(logps, old, chunk)
     loss = kind.formula(logps, ratio, chunk, **settings)
