@@ -1,6 +1,7 @@
 """The engine that a trainer's settings select."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentsgym.envs import ConfigError
+from agentsgym.generation.embedded.in_process import end_of_turn_ids
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.engine import VLLMEngine
@@ -70,30 +72,38 @@ def check_launch(settings: EngineSettings) -> None:
             raise ConfigError(str(error)) from None
 
 
-def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
-    """The engine of `trainer.args`, made with the trainer's objects; `note` is told of servers that
-    start. Raises ValueError for a model that is sharded over processes if the engine must sample
-    from it in each process."""
-    args: GRPOEnvConfig = trainer.args
+def engine_parts(trainer: Any, tokenizer: Any, ranks: Ranks) -> EngineParts:
+    """What an engine takes of one of TRL's trainers."""
 
     def model() -> Any:
         return trainer.accelerator.unwrap_model(trainer.model)
 
-    parts = EngineParts(
+    return EngineParts(
         model=model,
-        tokenizer=lambda: trainer.tokenizer,
+        tokenizer=lambda: tokenizer,
         vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
-        stop_token_ids=trainer.stop_token_ids,
+        stop_token_ids=end_of_turn_ids(tokenizer, model()),
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),
         rank=ranks.index,
         learns=True,
+    )
+
+
+def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
+    """The engine of `trainer.args`, made with the trainer's objects; `note` is told of servers that
+    start. Raises ValueError for a model that is sharded over processes if the engine must sample
+    from it in each process."""
+    args: GRPOEnvConfig = trainer.args
+    parts = engine_parts(trainer, trainer.tokenizer, ranks)
+    parts = replace(
+        parts,
         served=lambda directory: served_model(
-            model(),
+            parts.model(),
             trainer.tokenizer,
             directory,
-            dtype=sampling_dtype(trainer.accelerator),
+            dtype=parts.dtype,
             context=args.max_rollout_tokens,
         ),
         directory=lambda: Path(args.output_dir) / "servers",

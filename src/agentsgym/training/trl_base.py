@@ -24,7 +24,6 @@ from transformers.utils import ModelOutput
 from trl import GRPOTrainer
 from trl.trainer import utils
 
-from agentsgym.generation.embedded.in_process import end_of_turn_ids
 from agentsgym.generation.models import is_adapted
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
 from agentsgym.training.loss.batch import only_at
@@ -192,11 +191,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     def tokenizer(self) -> Any:
         """The tokenizer, with a padding token."""
         return self._tokenizer
-
-    @property
-    def stop_token_ids(self) -> tuple[int, ...]:
-        """Ids that end an action: the tokenizer's end of sequence and all that the model names."""
-        return end_of_turn_ids(self._tokenizer, self.accelerator.unwrap_model(self.model))
 
     def record_metric(self, name: str, value: float) -> None:
         """Record a value of training; it is averaged over the steps until TRL's next log."""

@@ -15,14 +15,13 @@ from agentsgym.credit import table_of
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import TaskRow
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.generation.embedded.in_process import end_of_turn_ids
 from agentsgym.generation.factory import make_trainable
-from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.trl.prompts import rows_of, task_prompt
 from agentsgym.rollout import play
 from agentsgym.training.chat_templates import template_options
 from agentsgym.training.collect import WeightSync
-from agentsgym.training.engines import sampling_dtype
+from agentsgym.training.engines import engine_parts
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.stopping import FailureReport
 from agentsgym.types import (
@@ -290,24 +289,9 @@ def _sampling(args: Any, settings: "RolloutFunc") -> SamplingParams:
 
 
 def _engine(trainer: Any, ranks: Ranks, settings: EngineSettings) -> TrainableEngine:
-    from transformers.integrations import is_deepspeed_zero3_enabled
-
     if trainer.use_vllm:
         raise ValueError(
             "use_vllm is TRL's own vLLM, which plays no environments; start vLLM servers and name "
             "them in engine=EngineSettings(urls=[...])"
         )
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    tokenizer = tokenizer_of(trainer)
-    parts = EngineParts(
-        model=lambda: model,
-        tokenizer=lambda: tokenizer,
-        vocab_size=lambda: model.get_input_embeddings().num_embeddings,
-        stop_token_ids=end_of_turn_ids(tokenizer, model),
-        sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
-        gather=ranks.gather,
-        dtype=sampling_dtype(trainer.accelerator),
-        rank=ranks.index,
-        learns=True,
-    )
-    return make_trainable(settings, parts)
+    return make_trainable(settings, engine_parts(trainer, tokenizer_of(trainer), ranks))
