@@ -266,21 +266,8 @@ def test_a_stream_of_too_few_tasks_ends_training_with_a_sentence(make_trainer, e
 # -- sets that are too large to be kept, listed or checked as a whole ------------------------------
 
 
-class Numbers:
-    """Rows that are their numbers."""
-
-    def __init__(self, size):
-        self.size = size
-
-    def __len__(self):
-        return self.size
-
-    def __getitem__(self, number):
-        return number
-
-
 def drawn(size, seed=7):
-    return TaskSet(Numbers(size), 4, seed, lambda row: None, 0)
+    return TaskSet(range(size), 4, seed, lambda row: None, 0)
 
 
 @pytest.mark.parametrize("seed", [7, None])
@@ -318,7 +305,7 @@ def large(monkeypatch, env):
 
 
 @pytest.fixture
-def checked(make_trainer, large):
+def checked(large):
     """Returns a function that prepares a training set as the trainer does."""
     from agentsgym.training import GRPOEnvConfig
 

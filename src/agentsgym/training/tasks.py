@@ -7,7 +7,7 @@ several processes draw the same tasks.
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -166,27 +166,18 @@ class TaskStream:
     def _read(self) -> Iterator[list[Any]]:
         """The rows of each generation."""
         self.bad = 0
-        for number in self._passes():
-            batch: list[Any] = []
-            complete = False
-            for row in self._good_rows():
-                batch.append(row)
-                if len(batch) == self._size:
-                    yield batch
-                    batch, complete = [], True
+        for number in count():
+            if hasattr(self._source, "set_epoch"):
+                self._source.set_epoch(number)
+            rows, complete = self._good_rows(), False
+            while len(batch := list(islice(rows, self._size))) == self._size:
+                complete = True
+                yield batch
             if not complete:
                 raise ConfigError(
                     f"train_dataset: pass {number + 1} over the stream gave {len(batch)} good "
                     f"rows, a generation takes {self._size}"
                 )
-
-    def _passes(self) -> Iterator[int]:
-        number = 0
-        while True:
-            if hasattr(self._source, "set_epoch"):
-                self._source.set_epoch(number)
-            yield number
-            number += 1
 
     def _good_rows(self) -> Iterator[Any]:
         bad = 0

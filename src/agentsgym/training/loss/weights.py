@@ -6,12 +6,12 @@ cannot change the loss. A window is all micro-batches of one optimizer step.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agentsgym.training.loss.batch import TrainRollout
 
 
-@dataclass(frozen=True, slots=True)
-class WindowCounts:
+class WindowCounts(NamedTuple):
     """Denominators of one window, summed over all ranks. `rollouts` and `agent_tokens` count the
     rollouts in the loss; `tokens` counts all tokens of their rows that have any agent token."""
 
@@ -74,11 +74,7 @@ def count(rollouts: Sequence[TrainRollout]) -> WindowCounts:
 
 def total(counts: Sequence[WindowCounts]) -> WindowCounts:
     """The counts of several ranks together."""
-    return WindowCounts(
-        sum(part.rollouts for part in counts),
-        sum(part.agent_tokens for part in counts),
-        sum(part.tokens for part in counts),
-    )
+    return WindowCounts(*(sum(column) for column in zip(*counts, strict=True)))
 
 
 def assign_weights(
@@ -89,10 +85,7 @@ def assign_weights(
 ) -> None:
     """Set the weight of every agent token according to the rule. The weight of the entropy bonus is
     1/(agent tokens in the window) for all; the weight of a row in the auxiliary loss is its share
-    of the window's tokens. Rollouts that are not in the loss have weight 0. Raises ValueError if
-    the rule needs `norm_tokens` and there are none."""
-    if rule.needs_norm_tokens and norm_tokens is None:
-        raise ValueError(f"loss weights {rule.formula!r} need norm_tokens")
+    of the window's tokens. Rollouts that are not in the loss have weight 0."""
     for rollout in rollouts:
         here = float(rollout.in_loss)
         weight = here / rule.divisor(rollout.agent_tokens, counts, norm_tokens or 0)
