@@ -1,39 +1,17 @@
 """Two processes (gloo) with TRL's GRPOTrainer and our rollout function, against one."""
 
-import socket
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-from helpers import child_environment
 from integrations import trl_ranks
+from training.two import run_two
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    out = tmp_path_factory.mktemp("two")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
-        *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
-        *("--dynamo_backend", "no", "--main_process_ip", "127.0.0.1"),
-        *("--main_process_port", str(port), "-m", "integrations.trl_ranks", str(out)),
-    ]
-    tests = Path(__file__).parents[1]
-    env = child_environment(tests) | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=env, cwd=tests.parent, capture_output=True, text=True, timeout=280, check=False
-    )
-    where = max(done.stderr.find("Traceback"), 0)
-    assert done.returncode == 0, done.stderr[where : where + 4000]
-    return [torch.load(out / f"rank{k}.pt", weights_only=False) for k in range(2)]
+    return run_two("integrations.trl_ranks", tmp_path_factory.mktemp("two"))
 
 
 def test_they_play_and_learn_as_one_process_does(two, tmp_path):

@@ -1,5 +1,6 @@
 """Training in which sampling is up to `max_staleness` generations ahead."""
 
+import copy
 import os
 import signal
 import threading
@@ -14,14 +15,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TrainerCallback
 
+from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.embedded.process import EngineProcessLost
 from agentsgym.rollout import LocalSource
 from agentsgym.training.batches import GenerationBatches, age
 from agentsgym.types import Episode, Rollout, RolloutRequest, Step, WeightUpdate, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
-from training.copy_engine import CopyEngine
 
 OPTIONS = {"learning_rate": 1e-3, "max_steps": 5, "logging_steps": 1}
+
+
+class CopyEngine(EmbeddedEngine):
+    """May sample while the original is trained; takes weights with no request open."""
+
+    can_generate_ahead = True
+
+    def __init__(self, model, tokenizer, **options):
+        super().__init__(copy.deepcopy(model), tokenizer, **options)
+        self.versions = []
+
+    def update_weights(self, update):
+        assert not self._requests
+        with torch.no_grad():
+            pairs = zip(self.model.parameters(), update.model.parameters(), strict=True)
+            for ours, trained in pairs:
+                ours.copy_(trained)
+        self.reset()
+        self.policy_version = update.version
+        self.versions.append(update.version)
 
 
 class Watch:
