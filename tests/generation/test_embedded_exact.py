@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from generation_helpers import VOCABULARY, assert_exact, build_model, play
+from generation_helpers import VOCABULARY, assert_exact, play
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -108,12 +108,6 @@ def test_little_memory_few_places_small_chunks(model: Any, tokenizer: Any, optio
     engine = EmbeddedEngine(model, tokenizer, **options)
     check = partial(assert_exact, model, temperature=0.0)
     play(engine, sessions=9, turns=5, temperature=0.0, rewrite_at=3, check=check)
-
-
-def test_bfloat16(tokenizer: Any) -> None:
-    model = build_model("llama", initializer_range=0.1).bfloat16()
-    engine = EmbeddedEngine(model, tokenizer)
-    play(engine, 5, 3, check=partial(assert_exact, model, tolerance=0.05))
 
 
 def test_companions_do_not_matter(model: Any, tokenizer: Any) -> None:

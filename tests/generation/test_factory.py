@@ -130,12 +130,6 @@ def test_the_documentation_names_every_engine():
     assert [(name, one == "yes", two == "yes") for name, one, two in table] == kinds
 
 
-def test_the_documentation_imports_what_there_is():
-    for block in re.findall(r"```python\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S):
-        for line in re.findall(r"^from agentsgym\S* import .*$", block, re.M):
-            exec(line, {})
-
-
 @pytest.mark.parametrize("name", ["embedded", "process", "plain"])
 def test_a_sharded_model_is_refused_with_the_ways_that_there_are(name):
     parts = EngineParts(sharded=True)

@@ -93,19 +93,3 @@ def test_keys_that_hold_the_last_of_several_rows_say_so_once(caplog, monkeypatch
     assert f"here with {sum(held)} of {every} agent tokens" in caplog.text
     env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent)["full_token_ids"]
     assert caplog.text.count("holds the last row") == 1
-
-
-def test_keys_that_hold_all_agent_tokens_say_nothing(chat_tokenizer, caplog, monkeypatch):
-    from agentsgym.types import batch as batches
-
-    monkeypatch.setattr(batches, "_WARNED", set())
-    batch = CountdownEnv(chat_tokenizer).run_trial(
-        [{"rewards": [0.0, 1.0]}], ScriptedAgent(["a", "b"])
-    )
-    assert batch.rows_per_rollout == (1,) and sum(batch["agent_token_mask"][0]) > 0
-    assert "last row" not in caplog.text
-
-
-def test_a_template_that_only_appends_is_not_complained_about(chat_tokenizer, caplog):
-    CountdownEnv(chat_tokenizer).run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["a", "b"]))
-    assert "rewrites" not in caplog.text

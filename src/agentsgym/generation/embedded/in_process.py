@@ -220,11 +220,7 @@ class InProcessEngine(ABC):
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from the changed weights. Raises ValueError if they are not this engine's."""
-        if update.model is not self._trained and not _shares_weights(self._trained, update.model):
-            raise ValueError(
-                f"{type(self).__name__} samples from another model than the one that is trained; "
-                "hand the trainer an engine over the same model, or none"
-            )
+        check_trained(self, self._trained, update.model)
         if self._copy is not None and update.changed:
             self._copy.refresh()
         self.reset()
@@ -298,7 +294,12 @@ class InProcessEngine(ABC):
             self._waiting.remove(session_id)
 
 
-def _shares_weights(ours: Any, trained: Any) -> bool:
-    """Whether `trained` contains the parameters of `ours`, for instance as a wrapper."""
+def check_trained(engine: Any, ours: Any, trained: Any) -> None:
+    """Raise ValueError if `trained` has not the parameters of the engine's model, not even as a
+    wrapper of it."""
     first = next(ours.parameters())
-    return any(parameter is first for parameter in trained.parameters())
+    if all(parameter is not first for parameter in trained.parameters()):
+        raise ValueError(
+            f"{type(engine).__name__} samples from another model than the one that is trained; "
+            "hand the trainer an engine over the same model, or none"
+        )

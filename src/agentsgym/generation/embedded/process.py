@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from agentsgym.child_process import bare_environment, start_python
+from agentsgym.generation.embedded.in_process import check_trained
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
@@ -141,12 +142,7 @@ class ProcessEngine:
     def update_weights(self, update: WeightUpdate) -> None:
         """Send the current weights. Raises ValueError if they are not this engine's, and
         EngineProcessLost."""
-        first = next(self._trained.parameters())
-        if all(parameter is not first for parameter in update.model.parameters()):
-            raise ValueError(
-                f"{type(self).__name__} samples from another model than the one that is trained; "
-                "hand the trainer an engine over the same model, or none"
-            )
+        check_trained(self, self._trained, update.model)
         if update.changed:
             self._copy.refresh()
             self._send("weights", (update.version, _tensors(self._copy.model)))

@@ -224,7 +224,7 @@ class VLLMEngine(RemoteEngine):
             if weights is None:
                 return None, None
             self.load(weights)
-            self._files.prune(self.pool.used_paths())
+            self._files.prune(weights)
         except Exception as error:
             return None, error
         return weights, None
@@ -316,12 +316,8 @@ class VLLMEngine(RemoteEngine):
             stop_token_ids=self.access.stop_token_ids,
         )
         sent_at = time.monotonic()
-        server.open[weights] += 1
-        try:
-            answer = await self._send(server, body)
-            await self.pool.confirm(server, weights)
-        finally:
-            server.open[weights] -= 1
+        answer = await self._send(server, body)
+        await self.pool.confirm(server, weights)
         ids, logprobs, reason = read_completion(
             answer, vocab_size=self.access.vocab_size, max_tokens=request.sampling.max_tokens
         )

@@ -50,8 +50,8 @@ class VLLMServer:
 
     `checked`: since its last failure it was asked what it is, and found to suit us; a server that
     fails that is not `alive` until it is tried again, last at `tried_at` (monotonic seconds).
-    `weights` are those that new requests ask for, None where unknown. `open` counts its open
-    requests by the weights that sample them, `load_seconds` is how long the last weights took.
+    `weights` are those that new requests ask for, None where unknown; the last ones took
+    `load_seconds`.
     """
 
     url: str
@@ -60,7 +60,6 @@ class VLLMServer:
     weights: Weights | None = None
     tried_at: float = -math.inf
     load_seconds: float = 0.0
-    open: Counter[Weights] = field(default_factory=Counter)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -194,11 +193,6 @@ class ServerPool:
         self._try_all_again()
         for server in self.router.servers:
             server.weights = None
-
-    def used_paths(self) -> set[str]:
-        """The directories that servers may still read."""
-        used = {weights.path for server in self.router.servers for weights in +server.open}
-        return used | {self.weights.path if self.weights else ""}
 
     def _try_all_again(self) -> None:
         """Let servers that were left out get requests again."""

@@ -1,9 +1,9 @@
 """A model's weights on disk, for servers that read the same directory.
 
 A PEFT model is written as its adapter only, which takes milliseconds; any other model as a whole
-checkpoint. The newest two are kept, and those that servers may still read. The weights of a model
-that is sharded over processes are gathered one after the other, into the memory of the process that
-writes.
+checkpoint. The newest ones are kept: of checkpoints two, of adapters more, because vLLM reads one
+again that it has dropped, and an open request may use it. The weights of a model that is sharded
+over processes are gathered one after the other, into the memory of the process that writes.
 
 vLLM 0.31 on a CPU multiplies with packed copies of the weights and packs a layer again only if the
 checkpoint has the layer's name. An output layer that is tied to the embedding has none, so it would
@@ -14,7 +14,6 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from agentsgym.generation.models import is_adapted
 from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
-_KEPT = 2  # versions that are kept on disk
+_KEPT = {"checkpoint": 2, "adapter": 4}  # versions that are kept on disk
 # Matrices that vLLM keeps in float32: routers, and the state matrices of Mamba.
 _FLOAT32 = re.compile(r"\b(gate|router)\.|\bA_log$|correction_bias$")
 _ASK = "whole models and from those of FSDP2: set fsdp_version: 2, or train with ZeRO-2"
@@ -76,12 +75,10 @@ class WeightFiles:
             return Weights(version, "adapter", f"agentsgym-{path.name}", str(path))
         return Weights(version, "checkpoint", base_model, str(path))
 
-    def prune(self, used: Collection[str] = ()) -> None:
-        """Remove all versions but the newest and those in the directories `used`."""
-        old = [path for path in self._written[:-_KEPT] if str(path) not in used]
-        for path in old:
-            shutil.rmtree(path, ignore_errors=True)
-        self._written = [path for path in self._written if path not in old]
+    def prune(self, newest: Weights) -> None:
+        """Remove the versions that are too old, of the kind of the `newest`."""
+        while len(self._written) > _KEPT[newest.kind]:
+            shutil.rmtree(self._written.pop(0), ignore_errors=True)
 
 
 def save(
