@@ -3,16 +3,12 @@
 from agentsgym.evaluation.comparison import Comparison, ComparisonPlan, Difference, compare
 from agentsgym.evaluation.evaluate import (
     Evaluation,
-    Passes,
     Played,
     assess,
     assess_played,
     default_cluster,
     evaluate,
     evaluate_requests,
-    pass_all,
-    pass_any,
-    passes,
     rollout_requests,
     select,
 )
@@ -30,6 +26,7 @@ from agentsgym.evaluation.intervals import (
     rate_interval,
     wilson,
 )
+from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
 from agentsgym.evaluation.suite import Suite, parse_suite
 
 __all__ = [

@@ -4,8 +4,14 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentsgym.evaluation.evaluate import Cluster, default_cluster
-from agentsgym.evaluation.intervals import Interval, cluster_mean, spread_interval, t_power
+from agentsgym.evaluation.evaluate import default_cluster
+from agentsgym.evaluation.intervals import (
+    Interval,
+    cluster_mean,
+    spread_interval,
+    t_cdf,
+    t_quantile,
+)
 from agentsgym.evaluation.metrics import mean, record, reported_wins
 from agentsgym.types import Rollout
 
@@ -54,9 +60,7 @@ class Comparison:
 Pair = tuple[Rollout, Rollout]
 
 
-def compare(
-    first: Sequence[Rollout], second: Sequence[Rollout], *, cluster: Cluster = default_cluster
-) -> Comparison:
+def compare(first: Sequence[Rollout], second: Sequence[Rollout]) -> Comparison:
     """Compare the rollouts of two players: `first[k]` and `second[k]` played the same task.
 
     The intervals are Student's, from the pairs' differences with whole clusters left out in turn
@@ -68,7 +72,7 @@ def compare(
         raise ValueError(
             "the two sides did not play the same tasks in the same order and cannot be compared"
         )
-    return _compare(pairs, cluster)
+    return _compare(pairs)
 
 
 def _request(rollout: Rollout) -> Hashable:
@@ -76,9 +80,9 @@ def _request(rollout: Rollout) -> Hashable:
     return rollout.env_class_path, rollout.group, rollout.index, default_cluster(rollout.task_data)
 
 
-def _compare(pairs: Sequence[Pair], cluster: Cluster) -> Comparison:
+def _compare(pairs: Sequence[Pair]) -> Comparison:
     live = [(a, b) for a, b in pairs if not a.failed and not b.failed]
-    keys = [(a.env_class_path, cluster(a.task_data)) for a, _ in live]
+    keys = [(a.env_class_path, default_cluster(a.task_data)) for a, _ in live]
     paths = sorted({a.env_class_path for a, _ in pairs})
     return Comparison(
         pairs=len(live),
@@ -87,7 +91,7 @@ def _compare(pairs: Sequence[Pair], cluster: Cluster) -> Comparison:
         reward=_rewards(live, keys),
         win_rate=_wins(live, keys),
         environments={
-            path: _compare([pair for pair in pairs if pair[0].env_class_path == path], cluster)
+            path: _compare([pair for pair in pairs if pair[0].env_class_path == path])
             for path in paths
             if len(paths) > 1
         },
@@ -129,8 +133,6 @@ EVEN = math.sqrt(0.5)
 """Standard deviation of the difference of two independent wins, each with probability 1/2: the
 largest that two independent win rates can have."""
 
-_HALVINGS = 60
-
 
 @dataclass(frozen=True, slots=True)
 class ComparisonPlan:
@@ -150,22 +152,24 @@ class ComparisonPlan:
         return cls(len(clusters), len(set(clusters)), spread)
 
     def power(self, difference: float) -> float:
-        """The probability that `compare` shows a true difference of this size."""
+        """The probability that `compare` shows a true difference of this size, with Student's
+        distribution moved by it: a little too low for a small difference and few clusters."""
         if self.clusters < 2:
             return 0.0
-        return t_power(abs(difference) * math.sqrt(self.pairs) / self.spread, self.clusters - 1)
+        effect, dof = abs(difference) / self._error, self.clusters - 1
+        least = t_quantile(0.975, dof)
+        return t_cdf(effect - least, dof) + t_cdf(-effect - least, dof)
 
     def smallest(self, power: float = 0.8) -> float:
         """The smallest difference that is shown with this probability; infinite for one cluster."""
         if self.clusters < 2:
             return math.inf
-        low, high = 0.0, self.spread
-        while self.power(high) < power:
-            low, high = high, 2 * high
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.power(middle) < power else (low, middle)
-        return high
+        dof = self.clusters - 1
+        return (t_quantile(0.975, dof) + t_quantile(power, dof)) * self._error
+
+    @property
+    def _error(self) -> float:
+        return self.spread / math.sqrt(self.pairs)
 
     def if_alike(self) -> "ComparisonPlan":
         """The plan if all pairs of a cluster have one difference, as where a model knows some

@@ -7,7 +7,6 @@ training and in `agentsgym eval`.
 
 import json
 import logging
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,7 +138,6 @@ def evaluate(
     episodes: int = 256,
     rollouts_per_task: int = 1,
     seed: int = 0,
-    cluster: Cluster = default_cluster,
     envs: EnvPool | Iterable[MultistepEnv] | None = None,
     max_rollout_tokens: int | None = None,
     trust: Trust = False,
@@ -155,11 +153,10 @@ def evaluate(
         episodes,
         rollouts_per_task=rollouts_per_task,
         seed=seed,
-        cluster=cluster,
         max_rollout_tokens=max_rollout_tokens,
     )
     pool = pool_of(envs, tokenizer_of(agent), trust)
-    return evaluate_requests(requests, agent, pool, seed=seed, cluster=cluster)
+    return evaluate_requests(requests, agent, pool, seed=seed)
 
 
 def evaluate_requests(
@@ -168,7 +165,6 @@ def evaluate_requests(
     pool: EnvPool,
     *,
     seed: int = 0,
-    cluster: Cluster = default_cluster,
     stored: Mapping[str, Rollout] | None = None,
     on_rollout: Callable[[Rollout], None] | None = None,
 ) -> "Played":
@@ -188,7 +184,7 @@ def evaluate_requests(
         for rollout in play(part, player, pool, on_rollout=on_rollout):
             known[rollout.session_id] = rollout
     rollouts = [known[request.session_id] for request in requests]
-    return assess_played(rollouts, pool, seed=seed, cluster=cluster)
+    return assess_played(rollouts, pool, seed=seed)
 
 
 # -- figures ---------------------------------------------------------------------------------------
@@ -238,20 +234,14 @@ class Played:
     rollouts: tuple[Rollout, ...]
 
 
-def assess_played(
-    rollouts: Sequence[Rollout],
-    pool: EnvPool,
-    *,
-    seed: int = 0,
-    cluster: Cluster = default_cluster,
-) -> Played:
+def assess_played(rollouts: Sequence[Rollout], pool: EnvPool, *, seed: int = 0) -> Played:
     """The evaluation of rollouts, with the reference scores of their tasks."""
     scores: dict[int, float | None] = {}
     for rollout in rollouts:
         if not rollout.failed and rollout.group not in scores:
             scores[rollout.group] = _reference_score(rollout, pool)
     references = [scores.get(rollout.group) for rollout in rollouts]
-    return Played(assess(rollouts, references, cluster=cluster, seed=seed), tuple(rollouts))
+    return Played(assess(rollouts, references, seed=seed), tuple(rollouts))
 
 
 def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
@@ -289,6 +279,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
     rewards = [one.reward for one in records]
     wins = [(w, key) for w, key in zip(reported_wins(records), keys, strict=True) if w is not None]
     reference, regret = _reference(pairs)
+    parts = _by_path(played)
     low, high = mean_interval(rewards, keys, seed=seed)
     return Evaluation(
         episodes=len(played),
@@ -305,16 +296,10 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
         metrics=step_means(records),
         stop_reasons=dict(Counter(reason for one in records for reason in one.stop_reasons)),
         trial=trial_means(records),
-        environments=_apart(played, cluster, seed),
+        environments={
+            path: _assess(part, cluster, seed) for path, part in parts.items() if len(parts) > 1
+        },
     )
-
-
-def _apart(played: Sequence[Scored], cluster: Cluster, seed: int) -> dict[str, Evaluation]:
-    """Each environment's own evaluation, if there are several."""
-    parts = _by_path(played)
-    if len(parts) < 2:
-        return {}
-    return {path: _assess(part, cluster, seed) for path, part in parts.items()}
 
 
 def _by_path(played: Sequence[Scored]) -> dict[str, list[Scored]]:
@@ -336,80 +321,3 @@ def _reference(pairs: Sequence[Scored]) -> tuple[float | None, float | None]:
 
 def _key(rollout: Rollout, cluster: Cluster) -> tuple[str, str]:
     return rollout.env_class_path, cluster(rollout.task_data)
-
-
-# -- pass@k and pass^k -----------------------------------------------------------------------------
-
-
-class Passes(BaseModel):
-    """How often one of k rollouts of a task is won, and how often all are: `any` is pass@k and
-    `all` pass^k, each with its 95 % interval over clusters of tasks."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    k: int
-    any: float
-    any_ci95: Interval
-    all: float
-    all_ci95: Interval
-
-
-def pass_any(wins: int, played: int, k: int) -> float:
-    """pass@k of one task: 1 − C(n − c, k)/C(n, k) for c wins in n rollouts, unbiased (Chen et al.,
-    2021). Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
-    _check(wins, played, k)
-    return 1.0 - math.comb(played - wins, k) / math.comb(played, k)
-
-
-def pass_all(wins: int, played: int, k: int) -> float:
-    """pass^k of one task: C(c, k)/C(n, k), unbiased (Yao et al., 2024). Raises the same errors."""
-    _check(wins, played, k)
-    return math.comb(wins, k) / math.comb(played, k)
-
-
-def _check(wins: int, played: int, k: int) -> None:
-    if not 0 <= wins <= played or not 1 <= k <= played:
-        raise ValueError(
-            f"need 0 <= wins <= played and 1 <= k <= played; got {wins}, {played}, {k}"
-        )
-
-
-def passes(
-    rollouts: Sequence[Rollout], *, cluster: Cluster = default_cluster, seed: int = 0
-) -> list[Passes]:
-    """pass@k and pass^k for k = 2, 4, 8, … up to the rollouts of a task.
-
-    A rollout counts as won if all its scored episodes were won; failed rollouts do not count. Tasks
-    with fewer than k live rollouts are left out. Empty without wins or with one rollout per task.
-    """
-    tasks = _tasks(rollouts, cluster)
-    most = max((played for _, played, _ in tasks), default=0)
-    return [_passes(tasks, 2**power, seed) for power in range(1, most.bit_length())]
-
-
-Task = tuple[int, int, tuple[str, str]]
-"""Won rollouts, live rollouts, and the task's cluster."""
-
-
-def _tasks(rollouts: Sequence[Rollout], cluster: Cluster) -> list[Task]:
-    found: dict[int, Task] = {}
-    for rollout, win in zip(rollouts, reported_wins([record(r) for r in rollouts]), strict=True):
-        if win is not None:
-            key = rollout.env_class_path, cluster(rollout.task_data)
-            wins, played, _ = found.get(rollout.group, (0, 0, key))
-            found[rollout.group] = wins + (win == 1.0), played + 1, key
-    return list(found.values())
-
-
-def _passes(tasks: Sequence[Task], k: int, seed: int) -> Passes:
-    enough = [task for task in tasks if task[1] >= k]
-    keys = [key for _, _, key in enough]
-    some = [pass_any(wins, played, k) for wins, played, _ in enough]
-    every = [pass_all(wins, played, k) for wins, played, _ in enough]
-    return Passes(
-        k=k,
-        any=mean(some),
-        any_ci95=rate_interval(some, keys, seed=seed),
-        all=mean(every),
-        all_ci95=rate_interval(every, keys, seed=seed),
-    )

@@ -24,10 +24,9 @@ def cluster_bootstrap(
     clusters: Sequence[Hashable],
     *,
     resamples: int = RESAMPLES,
-    level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile interval of the mean of `values`, resampling whole clusters with replacement.
+    """95 % percentile interval of the mean of `values`, resampling whole clusters with replacement.
 
     Episodes of one cluster (for instance of one secret) are similar, so resampling episodes would
     give intervals that are too narrow. With few clusters the interval is still too narrow; see
@@ -37,10 +36,9 @@ def cluster_bootstrap(
     if not len(sums):
         return math.nan, math.nan
     drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
-    tail = (1.0 - level) / 2
     with np.errstate(over="ignore", invalid="ignore"):  # the sum may exceed every float
         means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
-        low, high = np.quantile(means, [tail, 1.0 - tail])
+        low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -85,12 +83,12 @@ class ClusterMean:
     error: float
     clusters: int
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """mean ± t·error with clusters − 1 degrees of freedom; two NaNs with fewer than two
+    def interval(self) -> tuple[float, float]:
+        """95 %: mean ± t·error with clusters − 1 degrees of freedom; two NaNs with fewer than two
         clusters."""
         if self.clusters < 2:
             return math.nan, math.nan
-        half = t_quantile((1.0 + level) / 2, self.clusters - 1) * self.error
+        half = t_quantile(0.975, self.clusters - 1) * self.error
         return self.mean - half, self.mean + half
 
 
@@ -176,7 +174,6 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 
 _HALVINGS = 100  # of a bracket: beyond the precision of a float
-_POINTS = 400
 
 
 def t_cdf(t: float, dof: int) -> float:
@@ -208,30 +205,3 @@ def t_quantile(share: float, dof: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if t_cdf(middle, dof) < share else (low, middle)
     return high
-
-
-def t_power(effect: float, dof: int, *, level: float = 0.95) -> float:
-    """The probability that a two-sided t test finds a difference of `effect` standard errors.
-
-    That is P(|Z + effect| > c·S) with Z standard normal and S² = χ²/dof independent of it, where c
-    is the critical value at `level`; the density of S is integrated numerically.
-    """
-    critical = t_quantile((1.0 + level) / 2, dof)
-    spread, weights = _spread(dof)
-    found = [_tail(critical * s - effect) + _tail(critical * s + effect) for s in spread]
-    return float(np.dot(weights, found))
-
-
-def _spread(dof: int) -> tuple[np.ndarray, np.ndarray]:
-    """Points of S = √(χ²/dof) and their probabilities."""
-    width = 8.0 / math.sqrt(2 * dof)
-    edges = np.linspace(max(0.0, 1.0 - width), 1.0 + width, _POINTS + 1)
-    spread = (edges[1:] + edges[:-1]) / 2
-    log_density = (dof - 1) * np.log(spread) - dof * spread**2 / 2
-    weights = np.exp(log_density - log_density.max())
-    return spread, weights / weights.sum()
-
-
-def _tail(z: float) -> float:
-    """P(Z > z) of a standard normal."""
-    return math.erfc(z / math.sqrt(2)) / 2
