@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym import DirectOutputAgent, make
-from agentsgym.checks.playing import play_alone, random_player, replay
+from agentsgym.checks.playing import play_alone, random_player, replay, said, taken
 from agentsgym.envs.textarena.play import kept_deal
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
@@ -29,7 +29,7 @@ AGAINST_BARE += ("Blackjack", "Sudoku")
 NATIVE = ("TwentyQuestions", "ClassicalReasoning", "Bandit", "Mastermind", "Gymnasium/FrozenLake")
 NATIVE += ("Gymnasium/Taxi", "TextArena/Mastermind", "TextArena/2048")
 
-Moves = list[tuple[int, tuple[str, ...]]]
+Moves = list[tuple[int, list[str]]]
 Played = list[tuple[int, float, list[str]]]
 
 
@@ -75,8 +75,8 @@ def scripts(env: Any) -> Moves:
     tasks = [row["task_data"] for row in env.get_train_dataset()]
     seeds = [tasks[k % len(tasks)]["seed"] for k in range(TASKS)]
     player = random_player(0, nonsense=0.0)
-    records = play_alone(env, [{"seed": seed} for seed in seeds], player)
-    return [(seed, record.actions) for seed, record in zip(seeds, records, strict=True)]
+    rollouts = play_alone(env, [{"seed": seed} for seed in seeds], player)
+    return [(seed, said(rollout)) for seed, rollout in zip(seeds, rollouts, strict=True)]
 
 
 def play_ours(env: Any, moves: Moves) -> Played:
@@ -134,11 +134,11 @@ def native(name: str) -> float:
     """Steps per CPU second of whole trials: the environment, the conversation, the records."""
     env = make(name)
     tasks = first_tasks(env, TASKS)
-    actions = [r.actions for r in play_alone(env, tasks, random_player(0, nonsense=0.0))]
+    actions = [said(r) for r in play_alone(env, tasks, random_player(0, nonsense=0.0))]
     best = 0.0
     for _ in range(ROUNDS):
         began = time.process_time()
-        steps = sum(record.steps for record in play_alone(env, tasks, replay(actions)))
+        steps = sum(len(taken(one)) for one in play_alone(env, tasks, replay(actions)))
         best = max(best, steps / (time.process_time() - began))
     return best
 

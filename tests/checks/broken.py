@@ -67,22 +67,6 @@ class DrawsAnEpisode(SoundEnv):
         return {**state, "hint": self.rng.choice(task_data["word"])} if trial.episode else state
 
 
-class KnowsNoTrial(SoundEnv):
-    """Takes every episode for the first."""
-
-    def _begin_episode(self, session_id, task_data, trial):
-        assert trial.last_state is None
-        return self._initialize_episode(session_id, task_data)
-
-
-class DrawsGlobally(SoundEnv):
-    """Draws its hint from the global generator."""
-
-    def _initialize_episode(self, session_id, task_data):
-        state = super()._initialize_episode(session_id, task_data)
-        return {**state, "hint": random.choice(task_data["word"])}
-
-
 class SeedsGlobally(SoundEnv):
     """Seeds the global generator: the same episode each time, but the process is disturbed."""
 
@@ -112,14 +96,6 @@ class PaysTooMuch(SoundEnv):
     def _step_episode(self, session_id, state, action):
         state, reward, done, info = super()._step_episode(session_id, state, action)
         return state, reward + 2.0, done, info
-
-
-class PaysNan(SoundEnv):
-    """Pays what is no finite number."""
-
-    def _step_episode(self, session_id, state, action):
-        state, _, done, info = super()._step_episode(session_id, state, action)
-        return state, float("nan"), done, info
 
 
 class WinsByListing(SoundEnv):

@@ -99,29 +99,12 @@ def test_why_a_template_begins_a_row(text, name, reason):
         assert conversation(report, "plain answers").rows == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "changed"),
-    [
-        (DROPS_THOUGHT, "thoughts"),
-        (OTHER_ENDING, "earlier"),
-        (SHOUTS, "answer"),
-        (NUMBERS, "earlier"),
-        (PREFILLS, "opening"),
-        (INSERTS, "opening"),
-        (CHATML, ""),
-    ],
-)
-def test_what_a_template_changed_is_recorded_with_the_row(text, changed):
-    env = CountdownEnv(build_tokenizer(text))
-    thought = "<think>what else?</think>" if changed == "thoughts" else ""
-    agent = ScriptedAgent([f"{thought}No.", f"{thought}Yes.", "Done."])
+def test_what_a_template_changed_is_recorded_with_the_row():
+    env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
+    agent = ScriptedAgent(["<think>what?</think>No.", "<think>else?</think>Yes.", "Done."])
     (rollout,) = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent).rollouts
-    later = rollout.rows[1:]
-    assert {row.rewrites for row in later} == ({changed} if changed else set())
-    assert rollout.rows[0].rewrites == ""
-    figures = summarize([record(rollout)])
-    told = {k: v for k, v in figures.items() if k.startswith("template_breaks/")}
-    assert told == ({f"template_breaks/{changed}": len(later)} if changed else {})
+    assert [row.rewrites for row in rollout.rows] == ["", "thoughts", "thoughts"]
+    assert summarize([record(rollout)])["template_breaks/thoughts"] == 2
 
 
 def test_thoughts_that_the_prompt_turns_off_are_not_played():

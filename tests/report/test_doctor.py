@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from agentsgym.cli.app import app
 from agentsgym.report.doctor import RULES, Evidence, diagnose, read_evidence
-from agentsgym.report.stored import Source
+from agentsgym.report.stored import Source, columns
 from report.doctor_runs import (
     STEPS,
     breaking,
@@ -234,11 +234,11 @@ def test_without_wins_the_reference_says_when_a_game_is_solved(tmp_path):
 
 def test_an_environment_that_is_no_longer_played_is_idle():
     lines = [
-        {"step": step, **mix_line()(step)}
+        {"phase": "train", "step": step, **mix_line()(step)}
         | ({"env/Maze/reward": 0.5, "env/Maze/failed": 0.0} if step < 20 else {})
         for step in range(1, STEPS + 1)
     ]
-    (found,) = diagnose(Evidence(metrics=lines))
+    (found,) = diagnose(Evidence(columns(lines)))
     assert found.fault == "idle_environment" and "not played since step 19" in found.evidence[0]
 
 
@@ -248,8 +248,8 @@ def test_an_environment_that_is_no_longer_played_is_idle():
 )
 def test_an_environment_that_was_learned_is_not_idle(learned):
     line = mix_line(reward_std=late(0.4, 0.0), failed=0.0, **learned)
-    lines = [{"step": step, **line(step)} for step in range(1, STEPS + 1)]
-    assert diagnose(Evidence(metrics=lines)) == []
+    lines = [{"phase": "train", "step": step, **line(step)} for step in range(1, STEPS + 1)]
+    assert diagnose(Evidence(columns(lines))) == []
 
 
 def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
@@ -263,11 +263,11 @@ def test_commands_to_try_hold_nothing_that_a_stranger_wrote():
     """The names of a mix come from the metrics, which may be another person's."""
     evil = "Maze; echo owned #"
     line = {f"env/{evil}/failed": 0.5, "env/Digit/failed": 0.0, "failed": 0.25, "reward": 0.5}
-    lines = [{"step": step, **line} for step in range(1, STEPS + 1)]
-    found = {one.fault: one for one in diagnose(Evidence(metrics=lines))}
+    lines = [{"phase": "train", "step": step, **line} for step in range(1, STEPS + 1)]
+    found = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
     assert "`agentsgym check ENV`" in found["rollouts_fail"].attempts[1]
     lines = [{**one, "env/Digit/reward": 0.5} for one in lines]
-    found = {one.fault: one for one in diagnose(Evidence(metrics=lines))}
+    found = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
     assert "--env ENV`" in found["idle_environment"].attempts[2]
 
 
@@ -286,17 +286,12 @@ def test_held_out_tasks_that_are_played_worse_after_training_are_told(tmp_path):
     assert found_in(same) == []
 
 
-def test_lost_signal_is_told_from_one_that_never_was(tmp_path):
-    line = changed(groups_without_signal=late(0.2, 1.0), win_rate=0.0, reward=0.0)
-    found = the_fault(write_run(tmp_path, line, lost))
-    assert "at the beginning there was signal" in found.attempts[0]
-
-
 def test_a_short_run_tells_no_trends():
     early = {"step": 1, **healthy_line(1), "entropy": 1.0, "reward": 0.1, "win_rate": 0.9}
     late_line = {"step": 2, **healthy_line(2), "entropy": 0.0, "reward": 0.9, "win_rate": 0.1}
-    assert diagnose(Evidence(metrics=[early, late_line])) == []
-    assert diagnose(Evidence()) == []
+    lines = [{"phase": "train", **line} for line in (early, late_line)]
+    assert diagnose(Evidence(columns(lines))) == []
+    assert diagnose(Evidence(columns([]))) == []
 
 
 def test_exit_status_and_json(tmp_path):
@@ -333,13 +328,8 @@ def test_texts_of_a_stranger_reach_the_terminal_escaped(tmp_path):
     assert "\x1b[31m" not in told and "[bold]x[/bold]" in told
 
 
-def test_the_page_opens_with_a_named_rollout(tmp_path):
+def test_a_rollout_that_is_not_there_is_named(tmp_path):
     run = write_run(tmp_path / "run")
-    page = str(tmp_path / "page.html")
-    result = CliRunner().invoke(
-        app, ["view", str(run), "--out", page, "--rollouts", "8", "--rollout", "train-20/3/1"]
-    )
-    assert result.exit_code == 0, result.output
     for name, said in (
         ("train-21/0/0", "no set train-21"),
         ("train-20/9/0", "no rollout train-20/9/0"),

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs import curve
-from agentsgym.runs.curve import draw_curve, draw_episodes, evaluated_episodes
+from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.files import MetricsFile, Summary
 
 
@@ -23,20 +23,6 @@ def figures(*rewards):
 
 def summary(**evaluations):
     return Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=3, **evaluations)
-
-
-def test_evaluations_without_several_episodes_have_no_line():
-    one = summary(before=figures(*range(12)), after=figures(0.0, 1.0))
-    assert evaluated_episodes(one) == {"before": list(range(12)), "after": [0.0, 1.0]}
-    assert evaluated_episodes(summary(before=figures(), after=figures())) == {}
-
-
-def test_a_line_per_evaluation_over_the_episodes():
-    axes = Figure().subplots()
-    draw_episodes(axes, {"before": [0.1, 0.2], "after": [0.0, 0.5, 1.0]})
-    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines()}
-    assert lines["before"] == [[1, 0.1], [2, 0.2]]
-    assert lines["after"] == [[1, 0.0], [2, 0.5], [3, 1.0]]
 
 
 def test_the_picture_has_the_panel_for_trials_only(tmp_path):

@@ -113,15 +113,6 @@ def test_credit_that_needs_the_policy_is_the_stored_one(run, tmp_path):
             assert credit["trial_cv"] == row["advantages"][places.index(start)]
 
 
-def test_states_that_several_steps_of_a_group_share_are_numbered(run, tmp_path):
-    _, parts = written(tmp_path, Source(run))
-    details = parts.value("block-0-train-0-0")["rollouts"]
-    steps = details[0]["episodes"][0]["steps"]
-    assert [step["anchor"] for step in steps] == [[1, 8], [2, 8]]
-    later = parts.value("block-0-train-1-0")["rollouts"][0]["episodes"][0]["steps"]
-    assert all("anchor" not in step for step in later)
-
-
 def test_nothing_that_a_run_says_is_in_the_html(tmp_path, plain_tokenizer):
     run = make_hostile_run(tmp_path / "<img src=x onerror=alert(7)>", plain_tokenizer)
     _, parts = written(tmp_path, Source(run))

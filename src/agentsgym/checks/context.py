@@ -66,10 +66,10 @@ class Context:
         player = random_player(self.seed)
         env = self.make(None)
         began = time.perf_counter()
-        records = play_alone(env, self.drawn[:1], player)
+        played = len(play_alone(env, self.drawn[:1], player))
         if time.perf_counter() - began < self.budget / 100:
-            records += play_alone(env, self.drawn[1:4], player, first=1)
-        self.episode_seconds = max(time.perf_counter() - began, 1e-6) / len(records)
+            played += len(play_alone(env, self.drawn[1:4], player, first=1))
+        self.episode_seconds = max(time.perf_counter() - began, 1e-6) / played
 
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
         """Tasks that can be played `plays` times each in this check's share of the budget.

@@ -1,19 +1,20 @@
-"""Players without a model, the trials that they play, and the records that are compared."""
+"""Players without a model, the trials that they play, and how these are compared."""
 
 import hashlib
 import json
 import random
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.known_game import known_play
 from agentsgym.rollout.drive import advance
+from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
-from agentsgym.types import GenerationRequest, GenerationResult, Rollout, RolloutRequest
+from agentsgym.types import GenerationRequest, GenerationResult, Rollout, RolloutRequest, Step
+from agentsgym.types.text import short_repr
 
 MOST_CANDIDATES = 400
 _STOCK = ("yes", "no", "1", "0", "A", "up", "Is it an animal?", "Can it fly?", "[apple]", "hello")
@@ -96,75 +97,46 @@ def words_in(task: Any) -> list[str]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedTrial:
-    """One trial: every message, step reward, malformed flag and stop reason.
-
-    `actions` are all that the agent said, also its reflections; `steps` counts the actions of the
-    game, and `malformed` has their flags.
-    """
-
-    messages: tuple[tuple[str, str], ...]
-    rewards: tuple[float, ...]
-    malformed: tuple[bool, ...]
-    stops: tuple[str, ...]
-    actions: tuple[str, ...]
-    reward: float
-    win: bool | None
-    error: str | None
-    steps: int = 0
-
-    @property
-    def digest(self) -> str:
-        """Equal if everything that the agent could see or earn is equal."""
-        content: Any = [self.messages, self.rewards, self.malformed, self.stops]
-        return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+def said(rollout: Rollout) -> list[str]:
+    """All that the agent said, also its reflections."""
+    return [step.action for episode in rollout.episodes for step in episode.steps]
 
 
-def record_of(rollout: Rollout) -> PlayedTrial:
-    """The record of a rollout."""
-    steps = [step for episode in rollout.episodes for step in episode.steps]
-    played = [step for episode in rollout.episodes for step in episode.actions]
-    wins = [episode.win for episode in rollout.episodes]
-    return PlayedTrial(
-        messages=tuple(
-            (message["role"], message["content"])
-            for episode in rollout.episodes
-            for message in episode.messages
-        ),
-        rewards=tuple(step.reward for step in steps),
-        malformed=tuple(step.malformed for step in played),
-        stops=tuple(episode.stop_reason for episode in rollout.episodes),
-        actions=tuple(step.action for step in steps),
-        reward=sum(episode.reward for episode in rollout.episodes) / max(len(wins), 1),
-        win=wins[-1] if wins else None,
-        error=rollout.error,
-        steps=len(played),
-    )
+def taken(rollout: Rollout) -> list[Step]:
+    """The actions of the game."""
+    return [step for episode in rollout.episodes for step in episode.actions]
 
 
-def difference(a: PlayedTrial, b: PlayedTrial) -> str:
-    """The first difference between two records, in words; "" if they are equal."""
-    if a.error or b.error:
-        return f"an error: {last_line(a.error or b.error)}"
-    for number, (one, other) in enumerate(zip(a.messages, b.messages, strict=False)):
+def reward_of(rollout: Rollout) -> float:
+    """The mean reward of all episodes, also of free shots; 0 where none was played."""
+    rewards = [episode.reward for episode in rollout.episodes]
+    return sum(rewards) / max(len(rewards), 1)
+
+
+def events(rollout: Rollout) -> list[tuple[str, Any]]:
+    """Everything that the agent could see or earn, each with its name."""
+    found: list[tuple[str, Any]] = []
+    for e in rollout.episodes:
+        found += [(f"message {n} ({m['role']})", m["content"]) for n, m in enumerate(e.messages)]
+        found += [(f"the reward of step {step.index}", step.reward) for step in e.steps]
+        found += [(f"whether step {step.index} is malformed", step.malformed) for step in e.steps]
+        found.append(("the end", e.stop_reason))
+    return found
+
+
+def digest(rollout: Rollout) -> str:
+    """Equal if everything that the agent could see or earn is equal."""
+    return hashlib.blake2b(json.dumps(events(rollout)).encode(), digest_size=8).hexdigest()
+
+
+def difference(a: Rollout, b: Rollout) -> str:
+    """The first difference between two trials, in words; "" if they are equal."""
+    if error := a.error or b.error:
+        return f"an error: {last_line(error)}"
+    for (what, one), (_, other) in zip(events(a), events(b), strict=False):
         if one != other:
-            return f"message {number} ({one[0]}) is {_short(one[1])} and {_short(other[1])}"
-    for number, (x, y) in enumerate(zip(a.rewards, b.rewards, strict=False)):
-        if x != y:
-            return f"step {number} has reward {x:g} and {y:g}"
-    return "" if a.digest == b.digest else f"{a.steps} and {b.steps} steps, {a.stops} and {b.stops}"
-
-
-def last_line(error: str | None) -> str:
-    """The last line of a traceback, which names the error."""
-    lines = (error or "").strip().splitlines()
-    return lines[-1] if lines else ""
-
-
-def _short(text: str, length: int = 70) -> str:
-    shown = " ".join(text.split())
-    return repr(shown if len(shown) <= length else f"{shown[:length]}…")
+            return f"{what} is {short_repr(one)} and {short_repr(other)}"
+    return "" if digest(a) == digest(b) else f"{len(taken(a))} and {len(taken(b))} steps"
 
 
 Task = Mapping[str, Any]
@@ -172,34 +144,34 @@ Task = Mapping[str, Any]
 
 def play_alone(
     env: MultistepEnv, tasks: Sequence[Task], player: ActionChoice, *, first: int = 0
-) -> list[PlayedTrial]:
+) -> list[Rollout]:
     """Play one trial of each task, one after the other."""
-    records = []
+    rollouts = []
     for number, task in enumerate(tasks, start=first):
         trial = _play(env, task, number, player)
-        while (record := _next(trial)) is None:
+        while (rollout := _next(trial)) is None:
             pass
-        records.append(record)
-    return records
+        rollouts.append(rollout)
+    return rollouts
 
 
 def play_interleaved(
     env: MultistepEnv, tasks: Sequence[Task], player: ActionChoice, *, seed: int = 0
-) -> list[PlayedTrial]:
+) -> list[Rollout]:
     """Play one trial of each task, all open at once, with their steps in a random order."""
     rng = random.Random(seed)
     running = {number: _play(env, task, number, player) for number, task in enumerate(tasks)}
-    records: dict[int, PlayedTrial] = {}
+    rollouts: dict[int, Rollout] = {}
     while running:
         number = rng.choice(list(running))
-        record = _next(running[number])
-        if record is not None:
-            records[number] = record
+        rollout = _next(running[number])
+        if rollout is not None:
+            rollouts[number] = rollout
             del running[number]
-    return [records[number] for number in range(len(tasks))]
+    return [rollouts[number] for number in range(len(tasks))]
 
 
-_Play = Generator[None, None, PlayedTrial]
+_Play = Generator[None, None, Rollout]
 
 
 def _play(env: MultistepEnv, task: Task, number: int, player: ActionChoice) -> _Play:
@@ -212,14 +184,14 @@ def _play(env: MultistepEnv, task: Task, number: int, player: ActionChoice) -> _
         yield
         answer = GenerationResult.of_text(player(env, outcome, number))
         outcome = advance(trial, answer)
-    return record_of(outcome)
+    return outcome
 
 
-def _next(trial: _Play) -> PlayedTrial | None:
-    """The next step; the record where the trial is over."""
+def _next(trial: _Play) -> Rollout | None:
+    """The next step; the rollout where the trial is over."""
     try:
         next(trial)
     except StopIteration as end:
-        record: PlayedTrial = end.value
-        return record
+        rollout: Rollout = end.value
+        return rollout
     return None

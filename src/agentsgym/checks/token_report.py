@@ -8,8 +8,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from agentsgym.checks.playing import last_line
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.failures import last_line
 from agentsgym.tokens import Codec, TemplateCodec, TokenCheck
 from agentsgym.tokens.template import TemplateFailed
 from agentsgym.types import Rollout, Row, Tokenizer

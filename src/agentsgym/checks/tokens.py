@@ -13,6 +13,7 @@ from agentsgym.envs.dataset import tasks_of
 from agentsgym.rollout.drive import advance
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
+from agentsgym.runs.models.builtin import builtin_folder
 from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_tokenizer
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
 from agentsgym.types import (
@@ -47,10 +48,6 @@ _TOOLS = [
     }
 ]
 _TAIL = 16  # tokens of a prompt in which its end is looked for
-_CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 _TEXTS = (
     "Is it an animal?",
     "I don't know. [apple]",
@@ -209,23 +206,13 @@ def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
-@functools.lru_cache(maxsize=2)
+@functools.cache
 def byte_tokenizer(chat: bool) -> Any:
-    """A byte-level tokenizer, with a chat template or without."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+    """A byte-level tokenizer, the quickstart's, with its chat template or without."""
+    from transformers import AutoTokenizer
 
-    special = ["<pad>", "<|im_start|>", "<|im_end|>"]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    vocabulary = {token: number for number, token in enumerate([*special, *alphabet])}
-    core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    core.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token="<pad>",
-        eos_token="<|im_end|>",
-        additional_special_tokens=["<|im_start|>"],
-        chat_template=_CHATML if chat else None,
-        clean_up_tokenization_spaces=False,
-    )
+    with builtin_folder("quickstart") as folder:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    if not chat:
+        tokenizer.chat_template = None
+    return tokenizer

@@ -30,7 +30,7 @@ def doctor(
         agentsgym doctor runs/quickstart --json
     """
     evidence = read_evidence(Source(run, trust))
-    if not evidence.metrics and not evidence.played:
+    if not evidence.trained and not evidence.played:
         raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
     found = diagnose(evidence)
     if as_json:
@@ -44,8 +44,8 @@ def doctor(
 def _data(run: Path, evidence: Evidence, found: list[Fault]) -> dict[str, object]:
     return {
         "run": str(run),
-        "training_steps": len(evidence.metrics),
-        "sets_read": [one.name for one in evidence.played],
+        "training_steps": len(evidence.trained),
+        "sets_read": [one.of.id for one in evidence.played],
         "problems": list(evidence.problems),
         "findings": [one.as_dict() for one in found],
     }
@@ -63,7 +63,7 @@ def _tell(run: Path, evidence: Evidence, found: list[Fault]) -> None:
         if one.rollouts:
             line(f"  look at: {', '.join(one.rollouts)}")
         out.print()
-    read = f"{len(evidence.metrics)} training steps, rollouts of {len(evidence.played)} sets"
+    read = f"{len(evidence.trained)} training steps, rollouts of {len(evidence.played)} sets"
     faults = "no fault" if not found else "1 fault" if len(found) == 1 else f"{len(found)} faults"
     line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
     first = next((name for one in found for name in one.rollouts), None)

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from agentsgym.credit import ESTIMATORS, check_estimator, credit_steps, find_estimator, table_of
+from agentsgym.credit import ESTIMATORS, credit_steps, find_estimator, table_of
 from agentsgym.credit.table import spans_of
 from agentsgym.types import Rollout
 
@@ -34,16 +33,14 @@ class StepCredit:
 
 
 def compare_credit(
-    rollouts: Sequence[Rollout],
-    estimators: Sequence[str] = RECORDED,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
+    rollouts: Sequence[Rollout], estimators: Sequence[str] = RECORDED
 ) -> list[StepCredit]:
     """Credit of every step under each estimator, in the order of play.
 
-    The rollouts must include whole groups. `options` has options by estimator. Raises ValueError
-    for an unknown estimator, or one that needs the policy's probabilities, which are not recorded.
+    The rollouts must include whole groups. Raises ValueError for an unknown estimator, or one that
+    needs the policy's probabilities, which are not recorded.
     """
-    by_name = {name: _credit(rollouts, name, (options or {}).get(name, {})) for name in estimators}
+    by_name = {name: _credit(rollouts, name) for name in estimators}
     result = []
     for rollout in rollouts:
         spans = spans_of(rollout)
@@ -69,9 +66,8 @@ def compare_credit(
     return result
 
 
-def _credit(rollouts: Sequence[Rollout], name: str, options: Mapping[str, Any]) -> _ByRollout:
+def _credit(rollouts: Sequence[Rollout], name: str) -> _ByRollout:
     """Rollout → step → its number, for the rollouts that have steps."""
-    check_estimator(name, options)
     estimator = find_estimator(name)
     if estimator.reads_choices:
         raise ValueError(
@@ -79,10 +75,10 @@ def _credit(rollouts: Sequence[Rollout], name: str, options: Mapping[str, Any]) 
             f"recorded; choose from {', '.join(RECORDED)}"
         )
     if estimator.per == "step":
-        return credit_steps(table_of(rollouts), estimator, **options).by_rollout()
+        return credit_steps(table_of(rollouts), estimator).by_rollout()
     sums: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
     for rollout in rollouts:
         own = sums.setdefault((rollout.group, rollout.index), {})
-        for row, values in zip(rollout.rows, estimator(rollout, **options), strict=True):
+        for row, values in zip(rollout.rows, estimator(rollout), strict=True):
             own |= {s.key: float(values[s.start : s.stop].sum()) for s in row.spans}
     return sums

@@ -25,7 +25,7 @@ from agentsgym.runs.files.records import NewerFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import is_own
 from agentsgym.training.settings import TrainSettings
-from agentsgym.types import Step, is_under
+from agentsgym.types import Rollout, Step, is_under
 from agentsgym.types.records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
@@ -33,16 +33,6 @@ _MOST_CONFIG = 200_000
 
 Json = dict[str, Any]
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What a set contains: its rollouts, group by group; the trainer's numbers by session; and
-    what could not be read, in a sentence."""
-
-    lines: list[StoredRollout]
-    records: Mapping[str, TokenRecord]
-    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +53,34 @@ class RolloutSet:
         dataset = "" if self.dataset is None else f"-{self.dataset.encode().hex()}"
         return f"{self.phase}-{self.step}{dataset}"
 
-    def read(self) -> Contents:
+    def read(self) -> "Contents":
         """Read everything that can be read."""
         problems: list[str] = []
         lines = _read_all(self.paths, read_file, problems)
         records = _read_all(self.records, read_token_records, problems)
         order = {group: n for n, group in enumerate(dict.fromkeys(map(_group, lines)))}
         return Contents(
+            self,
             sorted(lines, key=lambda line: order[_group(line)]),
             {record.session_id: record for record in records},
             problems[-1] if problems else None,
         )
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a set `of` rollouts contains: its rollouts, group by group; the trainer's numbers by
+    session; and what could not be read, in a sentence."""
+
+    of: RolloutSet
+    lines: list[StoredRollout]
+    records: Mapping[str, TokenRecord]
+    problem: str | None
+
+    @cached_property
+    def live(self) -> list[Rollout]:
+        """The rollouts that did not fail."""
+        return [line.rollout for line in self.lines if not line.rollout.failed]
 
 
 def _read_all(

@@ -9,7 +9,14 @@ pytest.importorskip("textarena", reason="needs the extra textarena")
 import textarena as ta
 
 from agentsgym import ScriptedAgent
-from agentsgym.checks.playing import play_alone, play_interleaved, random_player
+from agentsgym.checks.playing import (
+    digest,
+    play_alone,
+    play_interleaved,
+    random_player,
+    reward_of,
+    said,
+)
 from agentsgym.envs import ConfigError, EnvPool, make
 from agentsgym.envs.builtin import TEXTARENA_GAMES
 from agentsgym.envs.textarena import GAMES, game_class
@@ -33,10 +40,10 @@ def test_every_variant_can_be_played(name):
         if (name, variant) == ("Sokoban", "medium"):
             continue  # takes 15 seconds to deal
         env = make(f"TextArena/{name}", None, {"variant": variant})
-        record = play_alone(env, [{"seed": 3}], random_player(0))[0]
-        assert record.error is None and record.steps
+        rollout = play_alone(env, [{"seed": 3}], random_player(0))[0]
+        assert rollout.error is None and said(rollout)
         low, high = env.reward_range
-        assert low <= record.reward <= high
+        assert low <= reward_of(rollout) <= high
 
 
 def test_many_sessions_side_by_side_equal_one_after_another():
@@ -47,8 +54,8 @@ def test_many_sessions_side_by_side_equal_one_after_another():
         player = random_player(1)
         alone = play_alone(make(f"TextArena/{name}"), tasks, player)
         together = play_interleaved(env, tasks, player, seed=2)
-        assert [r.digest for r in alone] == [r.digest for r in together]
-        assert len({r.digest for r in alone}) > 20
+        assert list(map(digest, alone)) == list(map(digest, together))
+        assert len(set(map(digest, alone))) > 20
     assert random.getstate() == before
 
 
@@ -57,17 +64,18 @@ def test_the_same_moves_give_the_same_game_as_textarena_itself(name):
     """The bare game, seeded before it is made, sees the same moves and pays the same."""
     env = make(f"TextArena/{name}", None, {"max_steps_per_episode": 5000})
     for seed in (0, 7):
-        record = play_alone(env, [{"seed": seed}], random_player(seed, nonsense=0.0))[0]
+        rollout = play_alone(env, [{"seed": seed}], random_player(seed, nonsense=0.0))[0]
         random.seed(seed)
         bare = ta.make(env._env_id, **env._options)
         bare.reset(num_players=1, seed=seed)
         done = False
-        for action in record.actions:
+        for action in said(rollout):
             assert not done
             done, _ = _step(bare, action)
         if done and isinstance(bare.state.rewards[0], int | float):
             paid = float(bare.state.rewards[0])
-            assert record.reward == pytest.approx(paid) or _corrected(name, paid, record.reward)
+            earned = reward_of(rollout)
+            assert earned == pytest.approx(paid) or _corrected(name, paid, earned)
 
 
 def _step(bare, action):

@@ -15,15 +15,18 @@ import numpy as np
 from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.playing import (
     ActionChoice,
-    PlayedTrial,
     Task,
     difference,
+    digest,
     play_alone,
     play_interleaved,
     random_player,
+    said,
+    taken,
 )
 from agentsgym.child_process import python_environment, run_python
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.types import Rollout
 from agentsgym.types.names import ConfigError
 
 PROCESS_SECONDS = 120.0
@@ -37,7 +40,7 @@ def same_seed(context: Context) -> Finding:
     parted = first_difference(once, again)
     if parted:
         return Finding("same seed", False, f"played again, {parted}")
-    steps = sum(record.steps for record in once)
+    steps = sum(len(taken(rollout)) for rollout in once)
     return Finding("same seed", True, f"{len(tasks)} tasks, {steps} steps, played twice")
 
 
@@ -54,7 +57,7 @@ def another_process(context: Context) -> Finding:
         "sys_path": sys.path,
         "env_config": context.env.env_config,
         "tasks": tasks,
-        "actions": [record.actions for record in here],
+        "actions": [said(rollout) for rollout in here],
     }
     environment = {**python_environment(), "PYTHONHASHSEED": "12345"}
     try:
@@ -68,7 +71,7 @@ def another_process(context: Context) -> Finding:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         return Finding(name, False, f"it failed there: {_tail(error.stderr) or error}")
     digests = json.loads(answer.stdout.splitlines()[-1])
-    wrong = [k for k, record in enumerate(here) if record.digest != digests[k]]
+    wrong = [k for k, rollout in enumerate(here) if digest(rollout) != digests[k]]
     if wrong:
         text = f"{len(wrong)} of {len(here)} episodes differ there, the first on {tasks[wrong[0]]}"
         return Finding(name, False, text[:300])
@@ -90,11 +93,11 @@ def interleaved(context: Context) -> Finding:
     player = random_player(context.seed)
     alone = _alone(lambda: context.make(None), tasks, player)
     shared = context.make(None)
-    for way, records in (
+    for way, rollouts in (
         ("one after another in one object", play_alone(shared, tasks, player)),
         ("side by side", play_interleaved(shared, tasks, player, seed=context.seed)),
     ):
-        parted = first_difference(alone, records)
+        parted = first_difference(alone, rollouts)
         if parted:
             return Finding(name, False, f"{way}, {parted}")
     if shared.active_states:
@@ -104,12 +107,12 @@ def interleaved(context: Context) -> Finding:
 
 def _alone(
     make: Callable[[], MultistepEnv], tasks: Sequence[Task], player: ActionChoice
-) -> list[PlayedTrial]:
+) -> list[Rollout]:
     """One trial of each task, each in a new object."""
     return [play_alone(make(), [task], player, first=n)[0] for n, task in enumerate(tasks)]
 
 
-def first_difference(expected: Sequence[PlayedTrial], got: Sequence[PlayedTrial]) -> str:
+def first_difference(expected: Sequence[Rollout], got: Sequence[Rollout]) -> str:
     """The first difference between two plays of the same sessions; "" if they are equal."""
     for number, (one, other) in enumerate(zip(expected, got, strict=True)):
         parted = difference(one, other)
@@ -166,13 +169,13 @@ def global_randomness(context: Context) -> Finding:
     tasks = context.tasks(2, most=4)
     player = random_player(context.seed)
     kept = {which: one.read() for which, one in _generators().items()}
-    records = []
+    played = []
     try:
         for seed in (1, 2):
             for one in _generators().values():
                 one.seed(seed)
             before = {which: pickle.dumps(one.read()) for which, one in _generators().items()}
-            records.append(play_alone(context.make(None), tasks, player))
+            played.append(play_alone(context.make(None), tasks, player))
             now = _generators()
             changed = [w for w, state in before.items() if pickle.dumps(now[w].read()) != state]
             if changed:
@@ -181,7 +184,7 @@ def global_randomness(context: Context) -> Finding:
     finally:
         for which, state in kept.items():
             _generators()[which].write(state)
-    parted = first_difference(*records)
+    parted = first_difference(*played)
     if parted:
         return Finding(name, False, f"another global seed changes the episode: {parted}")
     return Finding(name, True, f"{', '.join(_generators())}: unchanged and not used")

@@ -8,49 +8,51 @@ from typing import Any
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Finding
-from agentsgym.checks.playing import PlayedTrial, Task, always, play_alone, random_player
+from agentsgym.checks.playing import Task, always, play_alone, random_player, said, taken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
+from agentsgym.types import Rollout
 
 
 def ending(context: Context) -> Finding:
     """No step is played after done, every step is recorded, and the limits are kept."""
     tasks = context.tasks(3)
     env = context.make(None)
-    taken: list[str] = []
+    sessions: list[str] = []
     step = env._step_episode
 
     def counted(session_id: str, state: Any, action: str) -> Any:
-        taken.append(session_id)
+        sessions.append(session_id)
         return step(session_id, state, action)
 
     setattr(env, "_step_episode", counted)  # noqa: B010
-    records = play_alone(env, tasks, random_player(context.seed))
-    batch = env.run_trial(tasks, ScriptedAgent(list(records[0].actions) or [""]))
+    rollouts = play_alone(env, tasks, random_player(context.seed))
+    batch = env.run_trial(tasks, ScriptedAgent(said(rollouts[0]) or [""]))
     played = [episode.actions for r in batch.rollouts for episode in r.episodes]
     if any(one.done for actions in played for one in actions[:-1]):
         return Finding("ending", False, "an episode continues after done")
-    recorded = sum(record.steps for record in records) + sum(map(len, played))
-    if len(taken) != recorded and not any(rollout.failed for rollout in batch.rollouts):
-        text = f"the environment took {len(taken)} steps, but {recorded} are recorded"
+    recorded = sum(len(taken(rollout)) for rollout in [*rollouts, *batch.rollouts])
+    if len(sessions) != recorded and not any(rollout.failed for rollout in batch.rollouts):
+        text = f"the environment took {len(sessions)} steps, but {recorded} are recorded"
         return Finding("ending", False, text)
-    return _limits(context, records)
+    return _limits(context, rollouts)
 
 
-def _limits(context: Context, records: list[PlayedTrial]) -> Finding:
+def _limits(context: Context, rollouts: list[Rollout]) -> Finding:
     config = context.env.config
     limit, episodes = config.max_steps_per_episode, config.episodes_per_trial
     silent = play_alone(context.make(None), context.tasks(1, most=2), always(""))
-    longest = max(record.steps for record in [*records, *silent])
+    longest = max(len(taken(rollout)) for rollout in [*rollouts, *silent])
     if longest > limit * episodes + episodes:
         return Finding("ending", False, f"an episode took {longest} steps, the limit is {limit}")
     allowed = config.error_allowance
-    for record in silent:
-        if all(record.malformed) and record.steps > (allowed + 1) * episodes + episodes:
-            text = f"{record.steps} malformed actions were taken, the limit is {allowed}"
+    for steps in map(taken, silent):
+        malformed = all(step.malformed for step in steps)
+        if malformed and len(steps) > (allowed + 1) * episodes + episodes:
+            text = f"{len(steps)} malformed actions were taken, the limit is {allowed}"
             return Finding("ending", False, text)
-    stops = sorted({stop for record in [*records, *silent] for stop in record.stops})
+    stops = sorted({e.stop_reason for one in [*rollouts, *silent] for e in one.episodes})
     return Finding(
         "ending", True, f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
     )

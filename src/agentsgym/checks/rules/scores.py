@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.playing import (
     ActionChoice,
-    PlayedTrial,
     Task,
     always,
     candidates,
     copycat,
-    last_line,
     play_alone,
     random_player,
+    reward_of,
     words_in,
 )
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.known_game import known_play
-from agentsgym.types import GenerationRequest
+from agentsgym.rollout.failures import last_line
+from agentsgym.types import Episode, GenerationRequest, Rollout
 
 _SLACK = 1e-9
 
@@ -28,22 +28,23 @@ _SLACK = 1e-9
 def rewards(context: Context) -> Finding:
     """No episode raises; each earns a finite reward within `reward_range`."""
     tasks = context.tasks(3)
-    records = []
+    rollouts = []
     for nonsense in (0.0, 0.3):
         player = random_player(context.seed + 1, nonsense=nonsense)
-        records += play_alone(context.make(None), tasks, player)
-    records += play_alone(context.make(None), tasks[:2], always(""))
-    failed = [record for record in records if record.error]
-    if failed:
-        text = f"{len(failed)} of {len(records)} episodes raised: {last_line(failed[0].error)}"
+        rollouts += play_alone(context.make(None), tasks, player)
+    rollouts += play_alone(context.make(None), tasks[:2], always(""))
+    errors = [rollout.error for rollout in rollouts if rollout.error]
+    if errors:
+        text = f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}"
         return Finding("rewards", False, text)
-    return _in_range(context, records)
+    return _in_range(context, [episode for one in rollouts for episode in one.episodes])
 
 
-def _in_range(context: Context, records: list[PlayedTrial]) -> Finding:
+def _in_range(context: Context, episodes: Sequence[Episode]) -> Finding:
     low, high = context.env.reward_range
-    low -= context.env.config.malformed_penalty * max(sum(r.malformed) for r in records)
-    earned = [record.reward for record in records]
+    most_malformed = max(sum(step.malformed for step in e.actions) for e in episodes)
+    low -= context.env.config.malformed_penalty * most_malformed
+    earned = [episode.reward for episode in episodes]
     outside = [r for r in earned if not low - _SLACK <= r <= high + _SLACK or not math.isfinite(r)]
     if outside:
         text = f"{len(outside)} of {len(earned)} episode rewards are outside [{low:g}, {high:g}]"
@@ -72,22 +73,23 @@ class Score:
 
 def score(context: Context, name: str, player: ActionChoice, tasks: Sequence[Task]) -> Score:
     """Play each task once with a player."""
-    records = play_alone(context.make(None), tasks, player)
+    rollouts = play_alone(context.make(None), tasks, player)
     return Score(
         name,
-        sum(record.reward for record in records) / len(records),
-        sum(won(context.env, record) for record in records),
-        len(records),
-        tuple(record.error for record in records if record.error),
+        sum(map(reward_of, rollouts)) / len(rollouts),
+        sum(won(context.env, rollout) for rollout in rollouts),
+        len(rollouts),
+        tuple(rollout.error for rollout in rollouts if rollout.error),
     )
 
 
-def won(env: MultistepEnv, record: PlayedTrial) -> bool:
+def won(env: MultistepEnv, rollout: Rollout) -> bool:
     """Whether a trial was won: the environment reports it, or the reward is the maximum."""
-    if record.win is not None:
-        return record.win
+    win = rollout.episodes[-1].win if rollout.episodes else None
+    if win is not None:
+        return win
     high = env.reward_range[1]
-    return 0 < high < float("inf") and record.reward >= 0.99 * high
+    return 0 < high < float("inf") and reward_of(rollout) >= 0.99 * high
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ import numpy as np
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Finding
-from agentsgym.checks.playing import always, last_line, play_alone, random_player, replay
+from agentsgym.checks.playing import always, play_alone, random_player, replay, said, taken
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import check_row
+from agentsgym.rollout.failures import last_line
 from agentsgym.types import Rollout
 from agentsgym.types.reward_placement import per_token_rewards
 
@@ -83,8 +84,8 @@ def masks(context: Context) -> Finding:
     """
     tasks = context.tasks(3, most=6)
     scripts = [
-        record.actions or ("",)
-        for record in play_alone(context.make(None), tasks, random_player(context.seed))
+        said(rollout) or [""]
+        for rollout in play_alone(context.make(None), tasks, random_player(context.seed))
     ]
     tokens = agent_tokens = 0
     for chat in (True, False):
@@ -112,7 +113,7 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
     masked = [
         token for row in rollout.rows for token in row.token_ids[row.agent_token_mask == 1].tolist()
     ]
-    said = "".join(
+    spoken = "".join(
         message["content"]
         for episode in rollout.episodes
         for message in episode.messages
@@ -120,9 +121,9 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
     )
     assert env.tokenizer is not None
     decoded = env.tokenizer.decode(masked)
-    if decoded == said:
+    if decoded == spoken:
         return None
-    return f"the masked tokens say {decoded[:80]!r}, the agent said {said[:80]!r}"
+    return f"the masked tokens say {decoded[:80]!r}, the agent said {spoken[:80]!r}"
 
 
 _SLOW = 20.0
@@ -132,10 +133,10 @@ def speed(context: Context) -> Finding:
     """Steps per second on one core, including the start of episodes. Never fails."""
     tasks = context.tasks(4)
     env = context.make(None)
-    records = play_alone(env, tasks, random_player(context.seed, nonsense=0.0))
-    again = replay([record.actions for record in records])
+    rollouts = play_alone(env, tasks, random_player(context.seed, nonsense=0.0))
+    again = replay([said(rollout) for rollout in rollouts])
     began = time.perf_counter()
-    steps = sum(record.steps for record in play_alone(env, tasks, again))
+    steps = sum(len(taken(rollout)) for rollout in play_alone(env, tasks, again))
     rate = steps / max(time.perf_counter() - began, 1e-9)
     began = time.perf_counter()
     play_alone(env, tasks, always(""))

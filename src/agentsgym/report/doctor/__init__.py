@@ -10,7 +10,7 @@ from agentsgym.report.doctor.actions import (
     truncated_actions,
 )
 from agentsgym.report.doctor.environments import idle_environment, rollouts_fail
-from agentsgym.report.doctor.evidence import Evidence, Fault, PlayedSet, read_evidence
+from agentsgym.report.doctor.evidence import Evidence, Fault, read_evidence
 from agentsgym.report.doctor.policy import (
     entropy_gone,
     one_action,
@@ -52,4 +52,4 @@ def diagnose(evidence: Evidence) -> list[Fault]:
     return [fault for rule in RULES.values() if (fault := rule(evidence)) is not None]
 
 
-__all__ = ["RULES", "Evidence", "Fault", "PlayedSet", "diagnose", "read_evidence"]
+__all__ = ["RULES", "Evidence", "Fault", "diagnose", "read_evidence"]

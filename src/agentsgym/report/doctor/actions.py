@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, Fault, PlayedSet, named, share_now
-from agentsgym.report.stored import is_malformed
+from agentsgym.report.doctor.evidence import Evidence, Fault, named, share_now
+from agentsgym.report.stored import Contents, is_malformed
 from agentsgym.types import Rollout, Step
 
 _MOST = 0.1
@@ -49,7 +49,7 @@ def _examples(evidence: Evidence) -> Iterator[str]:
         yield f"the most frequent: {actions}"
 
 
-def _with_malformed(one: PlayedSet) -> Iterable[Rollout]:
+def _with_malformed(one: Contents) -> Iterable[Rollout]:
     return (rollout for rollout in one.live if any(_steps(rollout)))
 
 
@@ -110,11 +110,11 @@ def _lengths(evidence: Evidence) -> Iterator[str]:
         yield f"{curve.recent.mean:.0f} agent tokens per rollout"
 
 
-def _cut(one: PlayedSet) -> Iterable[Rollout]:
+def _cut(one: Contents) -> Iterable[Rollout]:
     return (r for r in one.live if any(step.truncated for e in r.episodes for step in e.steps))
 
 
-def _exhausted(one: PlayedSet) -> Iterable[Rollout]:
+def _exhausted(one: Contents) -> Iterable[Rollout]:
     return (r for r in one.live if any(e.stop_reason == _BUDGET for e in r.episodes))
 
 
@@ -164,6 +164,6 @@ def _cost(evidence: Evidence) -> Iterator[str]:
         yield f"{tokens.recent.mean:.0f} tokens in {rows.recent.mean:.2g} rows per rollout"
 
 
-def _most_rows(one: PlayedSet) -> Iterable[Rollout]:
+def _most_rows(one: Contents) -> Iterable[Rollout]:
     broken = [r for r in one.live if any(row.begins == "template" for row in r.rows)]
     return sorted(broken, key=lambda rollout: -len(rollout.rows))

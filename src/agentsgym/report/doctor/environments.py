@@ -9,12 +9,12 @@ from agentsgym.report.doctor.evidence import (
     Curve,
     Evidence,
     Fault,
-    PlayedSet,
     in_command,
     named,
     rise,
     share,
 )
+from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout
 
 _MOST_FAILED = 0.05
@@ -95,11 +95,11 @@ def _errors(evidence: Evidence, environments: Sequence[str]) -> Iterator[str]:
         yield f"{name}: {error!r} ({count} of {errors.total()} failed rollouts that were read)"
 
 
-def _failed_in(environments: Sequence[str]) -> Callable[[PlayedSet], Iterable[Rollout]]:
+def _failed_in(environments: Sequence[str]) -> Callable[[Contents], Iterable[Rollout]]:
     return lambda one: (
-        rollout
-        for rollout in one.rollouts
-        if rollout.failed and (not environments or rollout.env_class_path in environments)
+        line.rollout
+        for line in one.lines
+        if line.rollout.failed and (not environments or line.rollout.env_class_path in environments)
     )
 
 
@@ -127,5 +127,7 @@ def _idle(evidence: Evidence, name: str) -> str:
     return f"all of its rollouts earn {reward.recent.mean:.3g} in {reward.recent}"
 
 
-def _played_in(environments: Sequence[str]) -> Callable[[PlayedSet], Iterable[Rollout]]:
-    return lambda one: (r for r in one.rollouts if r.env_class_path in environments)
+def _played_in(environments: Sequence[str]) -> Callable[[Contents], Iterable[Rollout]]:
+    return lambda one: (
+        line.rollout for line in one.lines if line.rollout.env_class_path in environments
+    )

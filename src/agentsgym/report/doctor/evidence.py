@@ -2,15 +2,15 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeGuard
+from typing import Any
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.stored import RolloutSet, Source, spread
+from agentsgym.report.stored import Contents, RolloutSet, Source, groups, spread
 from agentsgym.types import Rollout
 
 
@@ -106,6 +106,15 @@ def rise(curve: Curve) -> float:
 
 Group = Sequence[Rollout]
 
+
+def comparable(one: Contents) -> list[Group]:
+    """The live rollouts of a set by task; only groups of several."""
+    found = (
+        [line.rollout for line in lines if not line.rollout.failed] for lines in groups(one.lines)
+    )
+    return [members for members in found if len(members) > 1]
+
+
 MOST_NAMED = 4
 """Rollouts that a finding names."""
 SOLVED = 0.9
@@ -113,50 +122,29 @@ SOLVED = 0.9
 
 
 @dataclass(frozen=True)
-class PlayedSet:
-    """The rollouts of one generation or evaluation. `name` is that of the viewer; `step` counts
-    the optimizer steps before it; of the sessions `recorded`, the trainer's numbers are stored."""
-
-    name: str
-    phase: str
-    step: int
-    rollouts: Sequence[Rollout]
-    recorded: Collection[str] = ()
-
-    def name_of(self, rollout: Rollout) -> str:
-        """What `agentsgym view --rollout` calls it."""
-        return f"{self.name}/{rollout.group}/{rollout.index}"
-
-    @cached_property
-    def live(self) -> list[Rollout]:
-        """The rollouts that did not fail."""
-        return [rollout for rollout in self.rollouts if not rollout.failed]
-
-    @cached_property
-    def groups(self) -> list[Group]:
-        """The live rollouts by task; only groups that can be compared."""
-        found: dict[int, list[Rollout]] = {}
-        for rollout in self.live:
-            found.setdefault(rollout.group, []).append(rollout)
-        return [members for members in found.values() if len(members) > 1]
-
-
-@dataclass(frozen=True)
 class Evidence:
-    """A run: its training `metrics` by line, the generations that were read, oldest first, its
-    evaluations by name, and its configuration. `problems` are files that could not be read."""
+    """A run: its `metrics` by column, the generations that were read, oldest first, its evaluations
+    by name, and its configuration. `problems` are files that could not be read."""
 
-    metrics: Sequence[Mapping[str, Any]] = ()
-    played: Sequence[PlayedSet] = ()
+    metrics: Mapping[str, Any]
+    played: Sequence[Contents] = ()
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
+    @cached_property
+    def trained(self) -> Sequence[int]:
+        """The training steps that were logged."""
+        lines = zip(self.metrics["phase"], self.metrics["step"], strict=True)
+        return [step for phase, step in lines if phase == "train"]
+
     def curve(self, name: str) -> Curve | None:
         """A metric over training; None if it was never logged."""
-        lines = ((line["step"], line.get(name)) for line in self.metrics)
-        found = [(step, float(value)) for step, value in lines if _is_number(value)]
-        return Curve([step for step, _ in found], [value for _, value in found]) if found else None
+        columns = self.metrics["step"], self.metrics["phase"], self.metrics["values"].get(name, ())
+        lines = [
+            (s, v) for s, p, v in zip(*columns, strict=False) if p == "train" and v is not None
+        ]
+        return Curve(*zip(*lines, strict=True)) if lines else None
 
     def high(self, name: str, least: float) -> Curve | None:
         """The metric's curve if its mean at the end is at least this."""
@@ -165,13 +153,13 @@ class Evidence:
 
     def names(self) -> list[str]:
         """Every metric that was logged."""
-        return list(dict.fromkeys(name for line in self.metrics for name in line))
+        return list(self.metrics["values"])
 
     @property
-    def recent(self) -> Sequence[PlayedSet]:
+    def recent(self) -> Sequence[Contents]:
         """The generations of the end of training, the newest first."""
-        training = [one for one in self.played if one.phase == "train"]
-        return [one for one in reversed(training) if one.step >= self.since] or training[-1:]
+        training = [one for one in self.played if one.of.phase == "train"]
+        return [one for one in reversed(training) if one.of.step >= self.since] or training[-1:]
 
     @property
     def since(self) -> int:
@@ -180,9 +168,9 @@ class Evidence:
         return 0 if curve is None else curve.recent.first - 1
 
     @property
-    def early(self) -> Sequence[PlayedSet]:
+    def early(self) -> Sequence[Contents]:
         """The generations of the beginning of training."""
-        training = [one for one in self.played if one.phase == "train"]
+        training = [one for one in self.played if one.of.phase == "train"]
         return [one for one in training if one not in self.recent]
 
     @cached_property
@@ -230,10 +218,10 @@ def in_command(env: Any) -> str:
 
 
 def named(
-    sets: Iterable[PlayedSet], wanted: Callable[[PlayedSet], Iterable[Rollout]]
+    sets: Iterable[Contents], wanted: Callable[[Contents], Iterable[Rollout]]
 ) -> tuple[str, ...]:
     """The names of a few of the wanted rollouts, from the first sets that have some."""
-    names = (one.name_of(rollout) for one in sets for rollout in wanted(one))
+    names = (f"{one.of.id}/{r.group}/{r.index}" for one in sets for r in wanted(one))
     return tuple(islice(names, MOST_NAMED))
 
 
@@ -254,10 +242,6 @@ def share_now(curve: Curve, of: str) -> str:
     return f"{now} ({share(curve.early.mean)} in {curve.early})" if curve.is_long else now
 
 
-def _is_number(value: Any) -> TypeGuard[float]:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
 _EARLY, _RECENT = 3, 5
 """Generations that are read of the beginning and of the end of training."""
 
@@ -266,14 +250,14 @@ def read_evidence(source: Source) -> Evidence:
     """A run's or an evaluation's metrics, configuration and evaluations, and the rollouts of some
     generations. Reading follows no link out of the directory that the source does not allow."""
     overview = source.overview()
-    metrics = _training_lines(overview["metrics"])
-    played = [_read(one) for one in _chosen(source.sets(), Evidence(metrics).since)]
+    metrics = overview["metrics"]
+    played = [one.read() for one in _chosen(source.sets(), Evidence(metrics).since)]
     return Evidence(
         metrics=metrics,
-        played=[one for one, _ in played],
+        played=played,
         evaluations=_evaluations(overview),
         config=source.settings,
-        problems=[*overview["problems"], *(problem for _, problem in played if problem)],
+        problems=[*overview["problems"], *(one.problem for one in played if one.problem)],
     )
 
 
@@ -284,23 +268,6 @@ def _chosen(sets: Sequence[RolloutSet], since: int) -> list[RolloutSet]:
         return list(sets)
     recent = [one for one in training if one.step >= since] or training[-1:]
     return [*(one for one in training[:_EARLY] if one not in recent), *spread(recent, _RECENT)]
-
-
-def _read(one: RolloutSet) -> tuple[PlayedSet, str | None]:
-    contents = one.read()
-    rollouts = [line.rollout for line in contents.lines]
-    return PlayedSet(
-        one.id, one.phase, one.step, rollouts, contents.records.keys()
-    ), contents.problem
-
-
-def _training_lines(metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The columns of the viewer as lines again."""
-    places = [at for at, phase in enumerate(metrics["phase"]) if phase == "train"]
-    values = metrics["values"]
-    return [
-        {"step": metrics["step"][at]} | {name: values[name][at] for name in values} for at in places
-    ]
 
 
 def _evaluations(overview: Mapping[str, Any]) -> dict[str, Evaluation]:

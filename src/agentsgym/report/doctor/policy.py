@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from agentsgym.report.doctor.evidence import Evidence, Fault, PlayedSet, named, share
+from agentsgym.report.doctor.evidence import Evidence, Fault, named, share
+from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout
 
 _MOST_SAME, _LEAST_ACTIONS, _LEAST_TASKS = 0.9, 30, 2
@@ -39,11 +40,11 @@ def one_action(evidence: Evidence) -> Fault | None:
             "the reward: does this action earn something on every task?",
         ),
         named(sets, lambda one: _only(one, action)),
-        (sets[-1].step + 1, sets[0].step + 1),
+        (sets[-1].of.step + 1, sets[0].of.step + 1),
     )
 
 
-def _actions(sets: Sequence[PlayedSet]) -> Counter[str]:
+def _actions(sets: Sequence[Contents]) -> Counter[str]:
     return Counter(
         step.action.strip()
         for one in sets
@@ -53,11 +54,11 @@ def _actions(sets: Sequence[PlayedSet]) -> Counter[str]:
     )
 
 
-def _tasks(sets: Sequence[PlayedSet]) -> int:
-    return len({(one.name, rollout.group) for one in sets for rollout in one.live})
+def _tasks(sets: Sequence[Contents]) -> int:
+    return len({(one.of.id, rollout.group) for one in sets for rollout in one.live})
 
 
-def _only(one: PlayedSet, action: str) -> Iterable[Rollout]:
+def _only(one: Contents, action: str) -> Iterable[Rollout]:
     """The rollouts that consist of this action, the longest first."""
     found = [
         rollout
@@ -143,9 +144,9 @@ def _is_ess(name: str) -> bool:
     return name.startswith("ratio/") and name.endswith("_ess")
 
 
-def _recorded(one: PlayedSet) -> Iterable[Rollout]:
+def _recorded(one: Contents) -> Iterable[Rollout]:
     """The rollouts of which the viewer shows the trainer's numbers."""
-    return (rollout for rollout in one.live if rollout.session_id in one.recorded)
+    return (rollout for rollout in one.live if rollout.session_id in one.records)
 
 
 _MOST_NATS, _MOST_OFF, _MOST_CAPPED = 0.05, 0.05, 0.05

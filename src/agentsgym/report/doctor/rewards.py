@@ -8,12 +8,13 @@ from agentsgym.report.doctor.evidence import (
     Evidence,
     Fault,
     Group,
-    PlayedSet,
+    comparable,
     has_won,
     named,
     rise,
     share,
 )
+from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout
 
 _LEAST_WON = 0.95
@@ -130,7 +131,7 @@ def reward_against_wins(evidence: Evidence) -> Fault | None:
     )
 
 
-def _best_lost(one: PlayedSet) -> Iterable[Rollout]:
+def _best_lost(one: Contents) -> Iterable[Rollout]:
     """The lost rollouts, those with the highest reward first."""
     lost = [rollout for rollout in one.live if has_won(rollout) is False]
     return sorted(lost, key=lambda rollout: -rollout.final_reward)
@@ -144,7 +145,7 @@ def no_signal(evidence: Evidence) -> Fault | None:
     """Half of the groups have rollouts that all earn the same, and not because they all win with at
     least 90 % of the reference's reward."""
     sets = evidence.recent
-    groups = [members for one in sets for members in one.groups]
+    groups = [members for one in sets for members in comparable(one)]
     without = [members for members in groups if _is_equal(members)]
     stuck = [members for members in without if not _is_learned(members, evidence)]
     if not groups or len(stuck) / len(groups) < _MOST_WITHOUT_SIGNAL:
@@ -164,7 +165,7 @@ def no_signal(evidence: Evidence) -> Fault | None:
         ),
         (*(_HAD_SIGNAL if _had_signal(evidence) else _LOST if lost else ()), *_BOTH),
         named(sets, lambda one: _stuck(one, evidence)),
-        (sets[-1].step + 1, sets[0].step + 1),
+        (sets[-1].of.step + 1, sets[0].of.step + 1),
     )
 
 
@@ -216,5 +217,5 @@ def _is_learned(members: Group, evidence: Evidence) -> bool:
     return won and (least is None or evidence.is_solved or reward >= least)
 
 
-def _stuck(one: PlayedSet, evidence: Evidence) -> Iterable[Rollout]:
-    return (m[0] for m in one.groups if _is_equal(m) and not _is_learned(m, evidence))
+def _stuck(one: Contents, evidence: Evidence) -> Iterable[Rollout]:
+    return (m[0] for m in comparable(one) if _is_equal(m) and not _is_learned(m, evidence))

@@ -37,25 +37,12 @@ class Conversation:
 
 def conversations(rollout: Rollout) -> Iterator[Conversation]:
     """The conversations of a rollout. What no game can contain, in a foreign file, is left out."""
-    messages: list[Message] = []
-    said: list[Spoken] = []
-    for episode in rollout.episodes:
-        if not episode.continues:
-            yield from _conversation(messages, said)
-            messages, said = [], []
-        known = len(messages)
-        messages += [_clean(message) for message in episode.messages]
-        places = [n for n in range(known, len(messages)) if messages[n]["role"] == "assistant"]
-        if len(places) == len(episode.steps):
-            said += [Spoken(n, episode, s) for n, s in zip(places, episode.steps, strict=True)]
-        else:
-            messages, said = [], []
-    yield from _conversation(messages, said)
-
-
-def _conversation(messages: Sequence[Message], said: Sequence[Spoken]) -> Iterator[Conversation]:
-    if said:
-        yield Conversation(tuple(messages[: said[-1].place + 1]), tuple(said))
+    for messages, episodes in rollout.conversations():
+        said = [(episode, step) for episode in episodes for step in episode.steps]
+        places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+        if said and len(said) == len(places):
+            spoken = (Spoken(n, *one) for n, one in zip(places, said, strict=True))
+            yield Conversation(tuple(map(_clean, messages[: places[-1] + 1])), tuple(spoken))
 
 
 def _clean(message: Message) -> Message:

@@ -74,12 +74,12 @@ def _data(
         estimator = source.estimator
         for one in found:
             for place, lines in enumerate(blocks(one.lines)):
-                name = f"block-{number}-{one.rollouts.id}-{place}"
+                name = f"block-{number}-{one.contents.of.id}-{place}"
                 yield name, block_data(lines, source.pieces, one.contents.records, estimator)
 
 
 def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:
-    lists = {one.rollouts: list_data(one.lines, one.contents) for one in chosen}
+    lists = {one.contents.of: list_data(one.lines, one.contents) for one in chosen}
     sets = [set_name(one) | lists.get(one, {"omitted": True}) for one in source.sets()]
     return source.overview() | {"sets": sets}
 
@@ -91,12 +91,12 @@ def _comparisons(sources: Sequence[Sequence[Chosen]]) -> Iterator[Json]:
         (number, one)
         for number, chosen in enumerate(sources)
         for one in chosen
-        if one.rollouts.phase != "train"
+        if one.contents.of.phase != "train"
     ]
     for (first, left), (second, right) in combinations(sets[:_MOST_COMPARED], 2):
         found = comparison(left.contents.lines, right.contents.lines)
         if found is not None:
-            names = {"left": [first, left.rollouts.id], "right": [second, right.rollouts.id]}
+            names = {"left": [first, left.contents.of.id], "right": [second, right.contents.of.id]}
             yield names | found
 
 

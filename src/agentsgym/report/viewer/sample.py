@@ -42,7 +42,6 @@ def rollout_name(text: str) -> RolloutName:
 class Chosen:
     """The `lines` of a set that the page contains, and everything that the set contains."""
 
-    rollouts: RolloutSet
     lines: list[StoredRollout]
     contents: Contents
 
@@ -62,8 +61,7 @@ def choose(source: Source, most: int | None, named: Sequence[RolloutName] = ()) 
     sizes = {one: len(contents.lines) for one, contents in read.items()}
     budgets = sizes if most is None or sum(sizes.values()) <= most else _budgets(sizes, most)
     return [
-        Chosen(one, _lines(one, contents, budgets[one], named), contents)
-        for one, contents in read.items()
+        Chosen(_lines(contents, budgets[one], named), contents) for one, contents in read.items()
     ]
 
 
@@ -89,12 +87,10 @@ def share(sizes: Sequence[int], most: int) -> int:
     return max(sizes, default=0)
 
 
-def _lines(
-    one: RolloutSet, contents: Contents, budget: int, named: Sequence[RolloutName]
-) -> list[StoredRollout]:
+def _lines(contents: Contents, budget: int, named: Sequence[RolloutName]) -> list[StoredRollout]:
     """Groups spread evenly over the set, those with the trainer's numbers first (in two sets of
     equal groups, the same ones), and those of the named rollouts."""
-    mine = {(name.group, name.number): name for name in named if name.set == one.id}
+    mine = {(name.group, name.number): name for name in named if name.set == contents.of.id}
     for line in contents.lines:
         mine.pop((line.rollout.group, line.rollout.index), None)
     for name in mine.values():
@@ -107,7 +103,7 @@ def _lines(
     others = [place for place in range(len(found)) if place not in recorded]
     places = spread(recorded, wanted)
     places += spread(others, wanted - len(places))
-    numbers = {name.group for name in named if name.set == one.id}
+    numbers = {name.group for name in named if name.set == contents.of.id}
     return [
         line
         for place, members in enumerate(found)
