@@ -33,8 +33,12 @@ def make_rollout(
     anchors: bool = False,
     error: str | None = None,
     info: dict[str, Any] | None = None,
+    env: str = "Puzzle",
+    win: bool | None = None,
+    **step: Any,
 ) -> Rollout:
-    """A rollout of the given episodes of (observation, action, reward), one row of tokens."""
+    """A rollout of the given episodes of (observation, action, reward), one row of tokens. A reward
+    in the last step is a win, unless `win` says otherwise; `step` changes each step."""
     ids: list[int] = []
     mask: list[int] = []
     spans = []
@@ -51,7 +55,7 @@ def make_rollout(
             ids += [*context, *own]
             mask += [0] * len(context) + [1] * len(own)
             last = place + 1 == len(steps)
-            told = {"win": reward > 0} if last else {}
+            won = {"win": reward > 0 if win is None else win} if last else {}
             anchor = f"state {place}" if anchors else None
             made.append(
                 Step(
@@ -60,8 +64,9 @@ def make_rollout(
                     action,
                     reward,
                     last,
-                    {**told, **(info or {})},
+                    {**won, **(info or {})},
                     anchor=anchor,
+                    **step,
                 )
             )
         total = sum(step.reward for step in made)
@@ -75,7 +80,7 @@ def make_rollout(
         session_id=f"{group}-{index}",
         group=group,
         index=index,
-        env_class_path="Puzzle",
+        env_class_path=env,
         env_config={"level": 1},
         task_data=task or {"solution": f"word {group}", "seed": group},
         episodes=tuple(played),

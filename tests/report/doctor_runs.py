@@ -11,8 +11,9 @@ from typing import Any
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files import RolloutWriter, Summary, TokenRecordWriter
 from agentsgym.runs.files.records import MetricsFile
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+from agentsgym.types import Rollout
 from agentsgym.types.records import StepNumbers, TokenRecord
+from viewer_runs import make_rollout
 
 STEPS = 40
 SETS = (0, 1, 2, 20, 34, 36, 38, 39)
@@ -71,45 +72,25 @@ def healthy_line(step: int) -> Line:
     }
 
 
+class OneToken:
+    """A tokenizer whose texts are all the same token."""
+
+    def encode(self, text: str, **_: Any) -> list[int]:
+        return [0]
+
+
 def play(
     group: int,
     index: int,
     actions: Sequence[str] = ("Is it alive?", "[apple]"),
     *,
     reward: float = 0.0,
-    win: bool | None = None,
-    env: str = "Puzzle",
-    error: str | None = None,
-    **step: Any,
+    **more: Any,
 ) -> Rollout:
-    """A rollout of one episode, whose tokens are its number of actions; `step` changes each."""
-    won = reward > 0 if win is None else win
-    last = len(actions) - 1
-    steps = [
-        Step(
-            at,
-            "Ask.",
-            action,
-            reward if at == last else 0.0,
-            at == last,
-            {"win": won} if at == last else {},
-            **step,
-        )
-        for at, action in enumerate(actions)
-    ]
-    size = 2 * len(actions)
-    row = Row(
-        f"{group}-{index}",
-        group,
-        index,
-        tuple(range(size)),
-        (0.0, -0.5) * len(actions),
-        tuple(StepSpan(0, at, 2 * at + 1, 2 * at + 2) for at in range(len(actions))),
-    )
-    episode = Episode(0, tuple(steps), reward, 1.0, "done")
-    task = {"solution": f"word {group}"}
-    name = f"{group}-{index}"
-    return Rollout(name, group, index, env, {}, task, (episode,), (row,), error)
+    """A rollout of one episode, whose last action earns the reward; `more` goes to the maker."""
+    *asked, last = actions
+    episode = [*(("Ask.", action, 0.0) for action in asked), ("Ask.", last, reward)]
+    return make_rollout(OneToken(), group, index, [episode], **more)
 
 
 def healthy_rollouts(step: int) -> Played:

@@ -70,16 +70,16 @@ def written(tmp_path, *sources, most=1000):
 
 def test_the_page_contains_the_run(run, tmp_path):
     told, parts = written(tmp_path, Source(run))
-    (source,) = parts.value("page-data")["sources"]
+    (source,) = parts.value("overview")["sources"]
     assert told.rollouts == told.total == 3 * 8 + 2 * 6
     assert source["summary"]["before"]["win_rate"] == 0.25
     assert source["metrics"]["step"] == [1, 2, 3]
     assert source["metrics"]["values"]["entropy"] == [1.0, 0.5, 0.333333]
     names = [one["id"] for one in source["sets"]]
     assert names == ["before-0", "train-0", "train-1", "train-2", "after-3"]
-    entry = source["sets"][1]["rollouts"][5]
+    entry = parts.value("set/0/train-0")["rollouts"][5]
     assert (entry["group"], entry["rollout"], entry["task"]) == (1, 1, "word 1")
-    block = parts.value("block-0-train-0-0")
+    block = parts.value("block/0/train-0/0")
     assert len(block["rollouts"]) == 8
     detail = block["rollouts"][5]
     assert detail["seed"] == str(2**60 + 1)  # a browser would round the number
@@ -93,7 +93,7 @@ def test_the_page_contains_the_run(run, tmp_path):
 
 def test_credit_of_every_estimator_is_that_of_the_whole_group(run, tmp_path):
     _, parts = written(tmp_path, Source(run))
-    details = parts.value("block-0-train-1-0")["rollouts"]
+    details = parts.value("block/0/train-1/0")["rollouts"]
     rollouts = list(read_rollouts(run, "train"))[8:16]
     for line in compare_credit([r for r in rollouts if r.group == 1]):
         shown = details[4 + line.rollout]["episodes"][line.episode]["steps"][line.step]["credit"]
@@ -104,7 +104,7 @@ def test_credit_of_every_estimator_is_that_of_the_whole_group(run, tmp_path):
 def test_credit_that_needs_the_policy_is_the_stored_one(run, tmp_path):
     (run / "config.yaml").write_text("env: Puzzle\ntrain: {advantage_estimator: trial_cv}\n")
     _, parts = written(tmp_path, Source(run))
-    for detail in parts.value("block-0-train-1-0")["rollouts"]:
+    for detail in parts.value("block/0/train-1/0")["rollouts"]:
         (row,) = detail["rows"]
         for episode, step, start, _ in row["spans"]:
             credit = detail["episodes"][episode]["steps"][step]["credit"]
@@ -122,7 +122,7 @@ def test_nothing_that_a_run_says_is_in_the_html(tmp_path, plain_tokenizer):
     text = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert not [hostile for hostile in HOSTILE.values() if hostile in text]
     assert all(re.fullmatch(r'"[A-Za-z0-9+/=]+"', data) for data in parts.data.values())
-    assert all(re.fullmatch(r"[\w-]+", name) for name in parts.data)
+    assert all(re.fullmatch(r"[\w/-]+", name) for name in parts.data)
     said = [
         r["episodes"][0]["steps"][0]["action"] for r in parts.value(next_block(parts))["rollouts"]
     ]
@@ -130,7 +130,7 @@ def test_nothing_that_a_run_says_is_in_the_html(tmp_path, plain_tokenizer):
 
 
 def next_block(parts):
-    return next(name for name in parts.data if name.startswith("block-"))
+    return next(name for name in parts.data if name.startswith("block/"))
 
 
 def test_the_policy_allows_these_scripts_and_styles_and_nothing_else(run, tmp_path):
@@ -152,9 +152,9 @@ def test_the_policy_allows_these_scripts_and_styles_and_nothing_else(run, tmp_pa
 
 def test_a_large_run_gives_a_sample_of_whole_groups(run, tmp_path):
     told, parts = written(tmp_path, Source(run), most=22)
-    (source,) = parts.value("page-data")["sources"]
     assert told.rollouts < told.total == 36
-    sets = {one["id"]: one for one in source["sets"]}
+    names = ("before-0", "train-1", "after-3")
+    sets = {name: parts.value(f"set/0/{name}") for name in names}
     assert [r["group"] for r in sets["train-1"]["rollouts"]] == [0, 0, 0, 0]
     assert sets["train-1"]["total"] == 8
     before, after = ({r["key"] for r in sets[name]["rollouts"]} for name in ("before-0", "after-3"))
@@ -166,10 +166,10 @@ def test_damaged_files_are_named_and_the_rest_is_shown(run, tmp_path):
     shard = run / "rollouts" / "train-000001.parquet"
     shard.write_bytes(shard.read_bytes()[:-20])
     _, parts = written(tmp_path, Source(run))
-    (source,) = parts.value("page-data")["sources"]
+    (source,) = parts.value("overview")["sources"]
     assert "summary.json is damaged" in source["problems"][0]
-    damaged = source["sets"][2]
-    assert "damaged" in damaged["problem"] and source["sets"][3]["problem"] is None
+    assert "damaged" in parts.value("set/0/train-1")["problem"]
+    assert parts.value("set/0/train-2")["problem"] is None
 
 
 def test_links_out_of_the_directory_are_not_read(run, tmp_path):
@@ -181,11 +181,11 @@ def test_links_out_of_the_directory_are_not_read(run, tmp_path):
     shard.rename(tmp_path / "elsewhere.gz")
     shard.symlink_to(tmp_path / "elsewhere.gz")
     _, parts = written(tmp_path, Source(run))
-    (source,) = parts.value("page-data")["sources"]
+    (source,) = parts.value("overview")["sources"]
     assert source["config"] == "" and "is a link to" in source["problems"][0]
     assert "train-1" not in [one["id"] for one in source["sets"]]
     _, parts = written(tmp_path, Source(run, trust=True))
-    (source,) = parts.value("page-data")["sources"]
+    (source,) = parts.value("overview")["sources"]
     assert "password" in source["config"] and len(source["sets"]) == 5
 
 

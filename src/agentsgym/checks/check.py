@@ -165,9 +165,7 @@ def _dataset(env: MultistepEnv, which: str) -> list[Mapping[str, Any]] | None:
 def _importable(env: MultistepEnv) -> bool:
     """Whether a new process can import the environment's class."""
     env_class = type(env)
-    if env_class.__module__ == "__main__" or "<locals>" in env_class.__qualname__:
-        return False
     module = sys.modules.get(env_class.__module__)
-    if getattr(module, "__spec__", None) is None:  # created by hand, not found on the path
-        return False
-    return getattr(module, env_class.__qualname__, None) is env_class
+    spec = getattr(module, "__spec__", None)  # None: made by hand, not found on the path
+    named = spec is not None and spec.name == env_class.__module__  # not so in a main script
+    return named and getattr(module, env_class.__qualname__, None) is env_class

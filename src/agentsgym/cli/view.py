@@ -8,9 +8,9 @@ import typer
 from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.options import TrustOption
 from agentsgym.report.stored import Source, directories
-from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
-from agentsgym.report.viewer.sample import RolloutName, rollout_name
-from agentsgym.report.viewer.server import Library, PageServer
+from agentsgym.report.viewer.file import MOST_ROLLOUTS, RolloutName, rollout_name, write_page
+from agentsgym.report.viewer.library import Library
+from agentsgym.report.viewer.server import PageServer
 
 
 def view(

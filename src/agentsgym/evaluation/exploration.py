@@ -84,17 +84,13 @@ def suite_figures(suite: Suite, played: Sequence[Played | None], *, complete: bo
         for game, one in zip(suite.games, played, strict=True)
         if one is not None
     ]
-    exploring = {
-        game.name
-        for game in suite.games
-        if game.references is not None and game.references.without == "never_informing"
-    }
+    known = [game.references.without for game in suite.games if game.references is not None]
     shares = [
         game.information
         for game in games
-        if game.name in exploring and game.information is not None
+        if game.without == "never_informing" and game.information is not None
     ]
-    whole = bool(shares) and len(shares) == len(exploring)
+    whole = bool(shares) and len(shares) == known.count("never_informing")
     return SuiteFigures(
         suite.name,
         suite.version,

@@ -1,24 +1,46 @@
-"""Writes the page of one or two runs to a file."""
+"""The page of one or two runs in a file: all rollouts of a small run, a sample of a large one, and
+those that the user named."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
-from typing import Any
 
-from agentsgym.report.stored import Contents, RolloutSet, Source, groups
-from agentsgym.report.viewer.data import block_data, comparison, index_entry, set_figures
+from agentsgym.envs import ConfigError
+from agentsgym.report.stored import Contents, RolloutSet, Source, groups, spread
+from agentsgym.report.viewer.library import Chosen, Library
 from agentsgym.report.viewer.page import page
-from agentsgym.report.viewer.sample import Chosen, RolloutName, choose
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 
-BLOCK = 32
-"""Rollouts in one compressed piece of the page."""
 MOST_ROLLOUTS = 1000
-_MOST_COMPARED = 8
+_MOST_GENERATIONS = 16
+_NAME = re.compile(r"(?P<set>[a-z]+-\d+(?:-[0-9a-f]+)?)/(?P<group>\d+)/(?P<number>\d+)")
 
-Json = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class RolloutName:
+    """The rollout `number` of a `group` in the set with the id `set`, such as `train-40/3/1`."""
+
+    set: str
+    group: int
+    number: int
+
+    @property
+    def address(self) -> str:
+        """Where it stands on the page of its run."""
+        return f"#/rollout/0/{self.set}/{self.group}.{self.number}"
+
+    def __str__(self) -> str:
+        return f"{self.set}/{self.group}/{self.number}"
+
+
+def rollout_name(text: str) -> RolloutName:
+    """The name that a user wrote. Raises ConfigError."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"{text!r} is no rollout: write SET/GROUP/NUMBER, such as train-40/3/1")
+    return RolloutName(found["set"], int(found["group"]), int(found["number"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +68,11 @@ def write_page(
     chosen = [
         choose(source, each, wanted if place == 0 else ()) for place, source in enumerate(sources)
     ]
-    data = _data(sources, chosen, wanted[0].address if wanted else None)
+    by_name = [{one.contents.of.id: one for one in found} for found in chosen]
+    library = Library(sources, by_name, wanted[0].address if wanted else None)
+    pieces = ((address, library.piece(address)) for address in library.addresses())
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
-        for text in page(data):
+        for text in page(pieces):
             file.write(text)
     return Written(
         rollouts=sum(len(one.lines) for found in chosen for one in found),
@@ -58,70 +82,71 @@ def write_page(
     )
 
 
-def _data(
-    sources: Sequence[Source], chosen: Sequence[Sequence[Chosen]], start: str | None
-) -> Iterator[tuple[str, Any]]:
-    pairs = list(zip(sources, chosen, strict=True))
-    yield (
-        "page-data",
-        {
-            "sources": [_source_data(source, found) for source, found in pairs],
-            "comparisons": list(_comparisons(chosen)),
-            "start": start,
-        },
-    )
-    for number, (source, found) in enumerate(pairs):
-        estimator = source.estimator
-        for one in found:
-            for place, lines in enumerate(blocks(one.lines)):
-                name = f"block-{number}-{one.contents.of.id}-{place}"
-                yield name, block_data(lines, source.pieces, one.contents.records, estimator)
-
-
-def _source_data(source: Source, chosen: Sequence[Chosen]) -> Json:
-    lists = {one.contents.of: list_data(one.lines, one.contents) for one in chosen}
-    sets = [set_name(one) | lists.get(one, {"omitted": True}) for one in source.sets()]
-    return source.overview() | {"sets": sets}
-
-
-def _comparisons(sources: Sequence[Sequence[Chosen]]) -> Iterator[Json]:
-    """The comparison of every two evaluations of the page; `left` and `right` name them as
-    [number of the source, id]."""
-    sets = [
-        (number, one)
-        for number, chosen in enumerate(sources)
-        for one in chosen
-        if one.contents.of.phase != "train"
+def choose(source: Source, most: int | None, named: Sequence[RolloutName] = ()) -> list[Chosen]:
+    """At most about `most` rollouts (None: all) in whole groups, of the evaluations and of
+    generations spread evenly over training, the first and the last among them; and the groups of
+    the `named` ones. Raises ConfigError if one of these does not exist."""
+    every = source.sets()
+    for name in named:
+        if name.set not in {one.id for one in every}:
+            raise ConfigError(f"there is no rollout {name}: the run has no set {name.set}")
+    training = [one for one in every if one.phase == "train"]
+    kept = training if most is None else spread(training, _MOST_GENERATIONS)
+    ids = {one.id for one in kept} | {name.set for name in named}
+    read = {one: one.read() for one in every if one.phase != "train" or one.id in ids}
+    sizes = {one: len(contents.lines) for one, contents in read.items()}
+    budgets = sizes if most is None or sum(sizes.values()) <= most else _budgets(sizes, most)
+    return [
+        Chosen(_lines(contents, budgets[one], named), contents) for one, contents in read.items()
     ]
-    for (first, left), (second, right) in combinations(sets[:_MOST_COMPARED], 2):
-        found = comparison(left.contents.lines, right.contents.lines)
-        if found is not None:
-            names = {"left": [first, left.contents.of.id], "right": [second, right.contents.of.id]}
-            yield names | found
 
 
-def list_data(lines: Sequence[StoredRollout], contents: Contents) -> Json:
-    """The list of some of a set's rollouts, with the figures of all of them."""
-    recorded = contents.records
-    return {
-        "total": len(contents.lines),
-        "problem": contents.problem,
-        "figures": set_figures(contents.lines) if contents.lines else None,
-        "rollouts": [index_entry(line, line.rollout.session_id in recorded) for line in lines],
-        "blocks": [len(block) for block in blocks(lines)],
-    }
+def _budgets(sizes: Mapping[RolloutSet, int], most: int) -> dict[RolloutSet, int]:
+    """Two fifths for the evaluations, which are compared with each other, the rest for training."""
+    training = {one: size for one, size in sizes.items() if one.phase == "train"}
+    others = {one: size for one, size in sizes.items() if one.phase != "train"}
+    level = share(list(others.values()), max(most * 2 // 5, most - sum(training.values())))
+    kept = {one: min(size, level) for one, size in others.items()}
+    level = share(list(training.values()), most - sum(kept.values()))
+    return kept | {one: min(size, level) for one, size in training.items()}
 
 
-def set_name(one: RolloutSet) -> Json:
-    """What identifies a set on the page."""
-    return {"id": one.id, "phase": one.phase, "step": one.step, "dataset": one.dataset}
+def share(sizes: Sequence[int], most: int) -> int:
+    """The largest number such that at most `most` are taken if each set gives as many or all. So
+    sets of equal tasks give the same tasks."""
+    left = most
+    for place, size in enumerate(ordered := sorted(sizes)):
+        level = left // (len(ordered) - place)
+        if level < size:
+            return level
+        left -= size
+    return max(sizes, default=0)
 
 
-def blocks(lines: Sequence[StoredRollout], size: int = BLOCK) -> list[list[StoredRollout]]:
-    """The lines in blocks of whole groups, of `size` rollouts or the group that exceeds it."""
-    found: list[list[StoredRollout]] = []
-    for members in groups(lines):
-        if not found or len(found[-1]) + len(members) > size:
-            found.append([])
-        found[-1].extend(members)
-    return found
+def _lines(contents: Contents, budget: int, named: Sequence[RolloutName]) -> list[StoredRollout]:
+    """Groups spread evenly over the set, those with the trainer's numbers first (in two sets of
+    equal groups, the same ones), and those of the named rollouts."""
+    mine = {(name.group, name.number): name for name in named if name.set == contents.of.id}
+    for line in contents.lines:
+        mine.pop((line.rollout.group, line.rollout.index), None)
+    for name in mine.values():
+        raise ConfigError(f"there is no rollout {name} in the set {name.set}")
+    if len(contents.lines) <= budget:
+        return contents.lines
+    found = groups(contents.lines)
+    wanted = max(1, budget * len(found) // len(contents.lines))
+    recorded = [place for place, members in enumerate(found) if _is_recorded(members, contents)]
+    others = [place for place in range(len(found)) if place not in recorded]
+    places = spread(recorded, wanted)
+    places += spread(others, wanted - len(places))
+    numbers = {name.group for name in named if name.set == contents.of.id}
+    return [
+        line
+        for place, members in enumerate(found)
+        if place in places or members[0].rollout.group in numbers
+        for line in members
+    ]
+
+
+def _is_recorded(members: Sequence[StoredRollout], contents: Contents) -> bool:
+    return any(line.rollout.session_id in contents.records for line in members)

@@ -3,11 +3,11 @@
 const MOST_BLOCKS = 48;
 
 export class Store {
-  constructor(sources, reader) {
+  constructor(sources, read, served) {
     this.sources = sources;
     this._comparisons = new Map();
-    this.served = reader.served;
-    this._reader = reader;
+    this.served = served;
+    this._read = read;
     this._blocks = new Map();
     sources.forEach((source, number) => prepare(source, number));
   }
@@ -27,7 +27,7 @@ export class Store {
   // The list of a set's rollouts.
   async loadSet(set) {
     if (set.rollouts) return set.rollouts;
-    set.loading ??= this._reader.set(set).then((found) => {
+    set.loading ??= this._read(`set/${set.source}/${set.id}`).then((found) => {
       Object.assign(set, found, { loading: undefined });
       number(set);
     }, (error) => {
@@ -40,9 +40,13 @@ export class Store {
 
   // The difference right minus left with its interval, null where the sets can't be compared.
   comparison(left, right) {
-    const key = `${left.source} ${left.id} ${right.source} ${right.id}`;
+    const key = `comparison/${left.source}/${left.id}/${right.source}/${right.id}`;
     if (!this._comparisons.has(key)) {
-      this._comparisons.set(key, this._reader.comparison(left, right));
+      const found = this._read(key).catch((error) => {
+        if (this.served) throw error;
+        return {};  // a page in a file has those of the evaluations
+      });
+      this._comparisons.set(key, found.then((one) => (one.pairs ? one : null)));
     }
     return this._comparisons.get(key);
   }
@@ -55,11 +59,11 @@ export class Store {
   }
 
   async _block(set, number) {
-    const key = `${set.source} ${set.id} ${number}`;
+    const key = `block/${set.source}/${set.id}/${number}`;
     let block = this._blocks.get(key);
     this._blocks.delete(key);
     if (!block) {
-      block = this._reader.block(set, number).then((found) => {
+      block = this._read(key).then((found) => {
         found.specialSet = new Set(found.special);
         return found;
       });
@@ -72,7 +76,7 @@ export class Store {
 
   // A growing run: newer figures and sets that were not there before.
   async refresh() {
-    const fresh = await this._reader.overview();
+    const fresh = (await this._read("overview")).sources;
     let changed = false;
     fresh.forEach((source, number) => {
       const known = this.sources[number];
@@ -111,80 +115,30 @@ function blockOf(entry) {
   return { block, at: entry.at - start };
 }
 
-function embedded(id) {
-  return unpack(JSON.parse(document.getElementById(id).textContent));
+// A piece of the page in a file.
+async function embedded(address) {
+  const found = document.getElementById(address);
+  if (!found) throw new Error("the page does not contain these rollouts");
+  return unpack(JSON.parse(found.textContent));
 }
 
-class PageReader {
-  served = false;
-
-  async overview() {
-    const found = await embedded("page-data");
-    this._comparisons = found.comparisons;
-    this.start = found.start;
-    return found.sources;
-  }
-
-  async comparison(left, right) {
-    const named = (one, set) => one[0] === set.source && one[1] === set.id;
-    for (const one of this._comparisons) {
-      if (named(one.left, left) && named(one.right, right)) return one;
-      if (named(one.left, right) && named(one.right, left)) return turned(one);
-    }
-    return null;
-  }
-
-  async set() {
-    throw new Error("the page does not contain these rollouts");
-  }
-
-  block(set, number) {
-    return embedded(`block-${set.source}-${set.id}-${number}`);
-  }
-}
-
-class ServerReader {
-  served = true;
-
-  async overview() {
-    return (await fetched("data/overview")).sources;
-  }
-
-  set(set) {
-    return fetched(`data/set/${set.source}/${encodeURIComponent(set.id)}`);
-  }
-
-  async comparison(left, right) {
-    const [from, to] = [left, right].map((set) => `${set.source}/${encodeURIComponent(set.id)}`);
-    const found = await fetched(`data/comparison/${from}/${to}`);
-    return found.pairs ? found : null;
-  }
-
-  block(set, number) {
-    return fetched(`data/block/${set.source}/${encodeURIComponent(set.id)}/${number}`);
-  }
-}
-
-function turned(comparison) {
-  const other = (one) => one && {
-    ...one,
-    difference: -one.difference,
-    interval: one.interval && [-one.interval[1], -one.interval[0]],
-  };
-  return { ...comparison, reward: other(comparison.reward), win_rate: other(comparison.win_rate) };
-}
-
-async function fetched(path) {
-  const answer = await fetch(path);
+// A piece from the page's server.
+async function fetched(address) {
+  const answer = await fetch(`data/${address}`);
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
 
 export async function openStore() {
-  const served = document.getElementById("page-data") === null;
-  const reader = served ? new ServerReader() : new PageReader();
-  const store = new Store(await reader.overview(), reader);
-  store.start = reader.start;
+  const served = document.getElementById("overview") === null;
+  const read = served ? fetched : embedded;
+  const { sources, start } = await read("overview");
+  const store = new Store(sources, read, served);
+  store.start = start;
+  if (!served) {
+    const contained = store.sets().filter((set) => !set.omitted);
+    await Promise.all(contained.map((set) => store.loadSet(set)));
+  }
   return store;
 }
 
