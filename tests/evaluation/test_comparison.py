@@ -38,7 +38,7 @@ def test_a_paired_difference_by_hand():
         0.75,
     )
     assert found.reward.interval == pytest.approx((0.75 - 0.38701, 0.75 + 0.38701), abs=1e-4)
-    assert found.reward.shown and found.reward.verdict == "the first is higher"
+    assert found.reward.shown
 
 
 def test_rollouts_of_a_task_count_as_one_cluster():
@@ -47,7 +47,6 @@ def test_rollouts_of_a_task_count_as_one_cluster():
     apart = compare(side([1, 1, 1, 1, 0, 0, 0, 0]), side([0] * 8)).reward
     assert together.difference == apart.difference == 0.5
     assert apart.shown and not together.shown
-    assert together.verdict == "no difference shown"
 
 
 def test_equal_sides_are_not_called_equal_to_the_last_digit():

@@ -32,13 +32,6 @@ class Difference:
         low, high = self.interval
         return low > 0 or high < 0
 
-    @property
-    def verdict(self) -> str:
-        """The finding in words."""
-        if not self.shown:
-            return "no difference shown"
-        return "the first is higher" if self.difference > 0 else "the second is higher"
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

@@ -88,7 +88,7 @@ def _compared(name: str, one: Difference, first: str, second: str, form: str) ->
     low, high = one.interval
     signed = form.replace(":", ":+")
     bounds = f" [{signed.format(low)}, {signed.format(high)}]" if low == low else ""
-    finding = one.verdict
+    finding = "no difference shown"
     if one.shown:
         finding = f"{first if one.difference > 0 else second} is higher"
     values = (form.format(value) if value == value else "–" for value in (one.first, one.second))
