@@ -5,8 +5,9 @@ import signal
 import sys
 import time
 
+from doubles import TextEngine
+
 from agentsgym import MultistepEnv, SamplingParams
-from agentsgym.types import EngineStats, GenerationResult
 from helpers import build_tokenizer
 
 WORKERS, HOW = int(sys.argv[1]), sys.argv[2]
@@ -29,33 +30,9 @@ class Hanging(MultistepEnv):
         return state, 0.0, True, {}
 
 
-class Parrot:
-    """An engine that always says the same; it needs no torch."""
-
-    tokenizer = build_tokenizer(None)
-    capacity = 8
-    stats = EngineStats()
-
-    def __init__(self):
-        self._asked = []
-
-    def submit(self, requests):
-        self._asked += requests
-
-    def poll(self):
-        ids = tuple(self.tokenizer.encode(HOW))
-        asked, self._asked = self._asked, []
-        return [GenerationResult(r.session_id, ids, (-1.0,) * len(ids), HOW) for r in asked]
-
-    def cancel(self, session_ids):
-        pass
-
-    release = cancel
-
-
 class Agent:
     sampling = SamplingParams(max_tokens=4)
-    engine = Parrot()
+    engine = TextEngine(build_tokenizer(None), HOW)
 
     def get_action(self, messages, agent_state):
         raise NotImplementedError
@@ -68,4 +45,4 @@ def first_is_a_request(number, frame):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, first_is_a_request)
-    Hanging(Parrot.tokenizer, {"workers": WORKERS}).run_trial([{}], Agent(), 3)
+    Hanging(Agent.engine.tokenizer, {"workers": WORKERS}).run_trial([{}], Agent(), 3)

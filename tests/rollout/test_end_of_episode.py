@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from ending import EndingEnv
+from doubles import EndingEnv, TextEngine
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.rollout import SteppedTrial
@@ -14,38 +14,23 @@ from agentsgym.rollout import run as run_rows
 from agentsgym.rollout.processes.worker import stop_workers
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
-from agentsgym.types import EngineStats, GenerationResult, RolloutRequest
+from agentsgym.types import GenerationResult, RolloutRequest
 
 
-class FlakyEngine:
-    """Answers with a text; the request number `fails` gets `error`, or an interrupt."""
-
-    capacity = 8
+class FlakyEngine(TextEngine):
+    """The request number `fails` gets an error, or an interrupt."""
 
     def __init__(self, tokenizer, fails=None, interrupt=False):
-        self.tokenizer, self.fails, self.interrupt = tokenizer, fails, interrupt
-        self.asked, self.waiting = 0, []
+        super().__init__(tokenizer)
+        self.fails, self.interrupt, self.asked = fails, interrupt, 0
 
-    def submit(self, requests):
-        for request in requests:
-            self.asked += 1
-            bad = self.asked == self.fails
-            if bad and self.interrupt:
-                raise KeyboardInterrupt
-            reason = "error" if bad else "stop"
-            self.waiting.append(
-                GenerationResult(request.session_id, (5,), (0.0,), "a", reason, "broken")
-            )
-
-    def poll(self):
-        done, self.waiting = self.waiting, []
-        return done
-
-    def release(self, session_ids):
-        pass
-
-    def stats(self):
-        return EngineStats()
+    def answer(self, request):
+        self.asked += 1
+        if self.asked != self.fails:
+            return super().answer(request)
+        if self.interrupt:
+            raise KeyboardInterrupt
+        return GenerationResult(request.session_id, finish_reason="error", error="broken")
 
 
 def play(env, task, engine=None, **options):
@@ -195,19 +180,3 @@ def test_in_worker_processes(tmp_path, task, begun):
     lost = 1 if task.get("fault") == "die" else 0
     assert lines.count("begin") == begun + lost
     assert lines.count("end") == lines.count("begin") - lost
-
-
-def test_equal_sessions_in_a_worker_end_once_each(tmp_path):
-    log = tmp_path / "log"
-    env = EndingEnv(None, {"workers": 1})
-    task = {"length": 2, "log": str(log)}
-    try:
-        first, second = (SteppedTrial(env, task, session_id=name) for name in "ab")
-        second.close()
-        first.close()
-        play(env, task)
-        play(env, task)
-        lines = log.read_text().split()
-    finally:
-        stop_workers()
-    assert lines.count("end") == lines.count("begin") == 4

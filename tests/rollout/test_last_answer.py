@@ -1,7 +1,7 @@
 """Between two episodes of a trial the agent reads the answer to its last action."""
 
 import pytest
-from cups import CupsEnv
+from doubles import CupsEnv
 
 from agentsgym import ScriptedAgent, TwentyQuestionsEnv
 from agentsgym.envs.classical_reasoning import ClassicalReasoningEnv

@@ -3,7 +3,7 @@
 from unittest.mock import Mock
 
 import pytest
-from told import ToldEnv
+from doubles import ToldEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams
 from agentsgym.types import PrivilegedAgent

@@ -3,7 +3,7 @@
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from told import ToldEnv
+from doubles import ToldEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.generation.embedded.engine import EmbeddedEngine
@@ -28,16 +28,6 @@ def test_an_episode_is_told_its_number_and_how_the_earlier_ones_ended(workers):
         repr((2, 3, 1, "full", (won, lost), None, True, ["bad"])),
     ]
     assert not env.active_states
-
-
-@pytest.mark.parametrize("carry", ["none", "summary"])
-def test_it_is_told_whatever_the_agent_sees_of_the_earlier_ones(carry):
-    env = ToldEnv(None, {**TRIAL, "carry": carry, "episodes_per_trial": 2})
-    [rollout] = env.run_trial([{"rewards": [2.0]}], ScriptedAgent(["x"])).rollouts
-    assert first_prompts(rollout) == [
-        repr((0, 2, 1, carry, (), None, False, None)),
-        repr((1, 2, 1, carry, ((2.0, True, "done"),), None, True, ["x"])),
-    ]
 
 
 def test_engine_sessions_side_by_side_are_told_of_their_own_trials(tiny_llama, chat_tokenizer):

@@ -1,12 +1,42 @@
-"""An environment that counts the beginnings and ends of its episodes, in a module of its own so
-that a worker imports no torch."""
+"""Environments and an engine that several tests share, in a module that imports no torch, so that
+worker processes don't either."""
 
 import os
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
 from agentsgym import MultistepEnv
 from agentsgym.envs import EnvSettings
+from agentsgym.types import EngineStats, GenerationResult
+from helpers import CountdownEnv
+
+
+class TextEngine:
+    """An engine that always says the same."""
+
+    capacity = 8
+    stats = EngineStats()
+
+    def __init__(self, tokenizer, text="a"):
+        self.tokenizer, self.text = tokenizer, text
+        self._asked = []
+
+    def submit(self, requests):
+        self._asked += requests
+
+    def poll(self):
+        asked, self._asked = self._asked, []
+        return [self.answer(request) for request in asked]
+
+    def answer(self, request):
+        ids = tuple(self.tokenizer.encode(self.text))
+        return GenerationResult(request.session_id, ids, (-1.0,) * len(ids), self.text)
+
+    def cancel(self, session_ids):
+        pass
+
+    release = cancel
 
 
 class EndingEnv(MultistepEnv):
@@ -73,3 +103,56 @@ class EndingEnv(MultistepEnv):
         if "log" in state["task"]:
             with open(state["task"]["log"], "a") as log:
                 log.write(f"{what}\n")
+
+
+class CupsEnv(MultistepEnv):
+    """Say "look" to be told where the ball is, or a cup's number. One action ends the episode.
+
+    `at_the_end` of a task says what `_format_prompt` does in a finished state.
+    """
+
+    def _initialize_episode(self, session_id, task_data):
+        return {"task": task_data, "told": "", "done": False}
+
+    def _format_prompt(self, state, step):
+        if step == 0:
+            return "Which cup?"
+        if state["done"] and state["task"].get("at_the_end"):
+            return _AT_THE_END[state["task"]["at_the_end"]](state)
+        return state["told"]
+
+    def _step_episode(self, session_id, state, action):
+        ball = str(state["task"]["ball"])
+        told = f"The ball is under cup {ball}." if action == "look" else "Nothing there."
+        state = {**state, "told": told, "done": True}
+        return state, float(action == ball), True, {"win": action == ball}
+
+    def _calculate_reward(self, state, actions, final_action, step_rewards):
+        return sum(step_rewards) + 0.25
+
+
+def _leave(state):
+    raise SystemExit("no prompt")
+
+
+_AT_THE_END = {
+    "raise": lambda state: state["no such key"],
+    "leave": _leave,
+    "nothing": lambda state: None,
+    "empty": lambda state: "  ",
+}
+
+
+class ToldEnv(CountdownEnv):
+    """Keeps what each episode is told in its state, and says it in the first prompt."""
+
+    def _begin_episode(self, session_id, task_data, trial):
+        last = trial.last_state
+        told = astuple(trial.without_state())
+        return {
+            **self._initialize_episode(session_id, task_data),
+            "told": (*told, trial.scored, last and last["played"]),
+        }
+
+    def _format_prompt(self, state, step):
+        return repr(state["told"]) if step == 0 else str(step)
