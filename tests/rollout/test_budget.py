@@ -76,13 +76,6 @@ def test_engine_agents_never_exceed_the_budget(tiny_llama, chat_tokenizer, carry
     assert engine.poll() == [] and not engine._caches.sessions
 
 
-def test_an_episode_without_room_for_an_action_says_so(plain_tokenizer):
-    (rollout,) = play(plain_tokenizer, 3).rollouts
-    (episode,) = rollout.episodes
-    assert (episode.stop_reason, episode.steps, episode.messages) == (OVER, (), [])
-    assert rollout.rows == () and rollout.final_reward == 0.0
-
-
 def test_the_contracts_keys_show_the_last_row_with_an_action(plain_tokenizer):
     """The first episode fits, the second's first prompt does not."""
 

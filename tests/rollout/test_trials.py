@@ -130,13 +130,6 @@ def test_rollout_without_any_step_is_defined(plain_tokenizer):
         assert all(not np.any(a) for a in credit.advantages(batch, name))
 
 
-def test_malformed_penalty_is_a_setting():
-    env = CountdownEnv(None, {"malformed_penalty": 0.25})
-    batch = env.run_trial([{"rewards": [0.0, 1.0]}], ScriptedAgent(["bad", "ok"]))
-    assert batch["step_rewards"] == [[-0.25, 1.0]]
-    assert batch["final_rewards"] == [0.75]
-
-
 @pytest.mark.parametrize("carry", ["none", "full"])
 def test_a_malformed_penalty_holds_in_a_free_shot_and_is_no_part_of_the_score(
     plain_tokenizer, carry

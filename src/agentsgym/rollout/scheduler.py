@@ -10,7 +10,7 @@ any time and advances round by round.
 
 import contextlib
 import queue
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
@@ -41,6 +41,13 @@ class Assignment(NamedTuple):
     sampling: SamplingParams | None = None
 
 
+class _Open(NamedTuple):
+    """A trial that is being played, and where."""
+
+    env: MultistepEnv
+    trial: Trial
+
+
 _Outcome = GenerationRequest | Rollout
 
 
@@ -54,10 +61,7 @@ class Scheduler:
         self._engine = agent.engine
         self._waiting: deque[Assignment] = deque()
         self._alone: deque[Assignment] = deque()
-        self._open: dict[str, Trial] = {}
-        self._blocking: set[str] = set()
-        self._limited: dict[str, MultistepEnv] = {}
-        self._open_in: Counter[int] = Counter()
+        self._open: dict[str, _Open] = {}
         self._over: list[Rollout] = []
         self._held: list[GenerationRequest] | None = None
         self._in_flight = 0
@@ -131,14 +135,9 @@ class Scheduler:
             if self._is_full(self._waiting[0].env):
                 break
             env, request, sampling = self._waiting.popleft()
-            sid = request.session_id
-            if env.most_sessions is not None:
-                self._limited[sid] = env
-                self._open_in[id(env)] += 1
-            self._open[sid] = play_trial(Session(env, request, sampling or self._agent.sampling))
-            if env.blocking:
-                self._blocking.add(sid)
-            requests.append(self._advance(sid, None))
+            session = Session(env, request, sampling or self._agent.sampling)
+            self._open[session.session_id] = _Open(env, play_trial(session))
+            requests.append(self._advance(session.session_id, None))
         self._submit(requests)
 
     def _play_alone(
@@ -149,7 +148,7 @@ class Scheduler:
 
     def _is_full(self, env: MultistepEnv) -> bool:
         most = env.most_sessions
-        return most is not None and self._open_in[id(env)] >= most
+        return most is not None and sum(one.env is env for one in self._open.values()) >= most
 
     def _receive(self, results: Sequence[GenerationResult]) -> None:
         self._in_flight -= len(results)
@@ -157,22 +156,20 @@ class Scheduler:
 
     def _advance(self, sid: str, result: GenerationResult | None) -> GenerationRequest | None:
         """Pass a result to its session; return the session's next request if it already has one."""
-        if sid in self._blocking:
+        env, trial = self._open[sid]
+        if env.blocking:
             self._threads = self._threads or Threads(BLOCKING_THREADS)
-            future = self._threads.submit(advance, self._open[sid], result)
+            future = self._threads.submit(advance, trial, result)
             self._stepping[future] = sid
             future.add_done_callback(self._stepped.put)
             return None
-        return self._settle(sid, advance(self._open[sid], result))
+        return self._settle(sid, advance(trial, result))
 
     def _settle(self, sid: str, outcome: _Outcome) -> GenerationRequest | None:
         if isinstance(outcome, GenerationRequest):
             return outcome
         self._over.append(outcome)
         del self._open[sid]
-        self._blocking.discard(sid)
-        if sid in self._limited:
-            self._open_in[id(self._limited.pop(sid))] -= 1
         self._engine.release([sid])
         if self._on_rollout is not None:
             self._on_rollout(outcome)
@@ -206,6 +203,6 @@ class Scheduler:
         self._engine.release(list(self._open))
         if self._threads is not None:
             self._threads.close(abandon=bool(self._open))
-        for trial in self._open.values():
+        for _, trial in self._open.values():
             with contextlib.suppress(ValueError):  # the generator runs in a thread that hangs
                 trial.close()

@@ -7,7 +7,6 @@ trial is the same in both cases.
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from agentsgym.envs.base import MultistepEnv
@@ -186,10 +185,8 @@ class SteppedTrial:
             raise TrialOver(f"session {self.session_id} is over")
         if not isinstance(text, str):
             raise TypeError(f"an action must be a str, got {type(text).__name__}")
-        session = self._session
-        episode, step, kind = session.episode, len(session.steps), session.asked_for
-        self._advance(GenerationResult.of_text(text, self.session_id))
-        self._note(episode, step, kind)
+        answer = GenerationResult.of_text(text, self.session_id)
+        self._advance(answer, len(self._session.steps))
         return self._reward
 
     def cut(self, reason: str) -> Rollout:
@@ -201,11 +198,9 @@ class SteppedTrial:
         that is over the one it has.
         """
         if not self._over:
-            session = self._session
-            episode, step, kind = session.episode, len(session.steps), session.asked_for
-            before = self._last.reward if self._last and step else 0.0
-            self._advance(Cut(reason))
-            self._note(episode, step - 1, kind)
+            steps = self._session.steps
+            before = steps[-1].reward if steps else 0.0
+            self._advance(Cut(reason), len(steps) - 1)
             self._reward -= before
         return self.rollout
 
@@ -217,15 +212,14 @@ class SteppedTrial:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _advance(self, answer: GenerationResult | Exception | None) -> None:
+    def _advance(
+        self, answer: GenerationResult | Exception | None, step: int | None = None
+    ) -> None:
+        """Pass an answer to the trial and keep the record of an action: `step` of its episode."""
+        episode, kind = self._session.episode, self._session.asked_for
         self._over = True  # an interrupt (Ctrl-C) leaves the trial without a rollout
         outcome = advance(self._trial, answer)
         messages = self._session.messages
@@ -235,9 +229,10 @@ class SteppedTrial:
             self._over = False
         else:
             self._rollout = outcome
+        if step is not None:
+            self._note(episode, step, kind)
 
     def _note(self, episode: int, step: int, kind: ActionKind) -> None:
-        """Keep the record of an action: `step` of `episode`."""
         session = self._session
         ended = session.episodes[episode] if len(session.episodes) > episode else None
         steps = ended.steps if ended else session.steps

@@ -143,11 +143,11 @@ class ProcessEnv(MultistepEnv):
         return self._env._format_memory(reflection)
 
     def _ask(self, state: ProcessState, method: str, *arguments: Any) -> Any:
-        return self._request(state, "ask", method, arguments)
+        return self._request(state, "ask", method, *arguments)
 
     def _request(self, state: ProcessState, name: str, *arguments: Any) -> Any:
-        """The answer to a request about a session in this state. A worker that lacks the
-        environment or the session, because it is new, gets them before; it may be lost once."""
+        """What a method of the session in the worker returns (`ServedSession`). A worker that lacks
+        the environment or the session, because it is new, gets them before; it may be lost once."""
         at, timeout = state.worker, self.config.worker_timeout
         with at.lock:
             for left in reversed(range(_TRIES)):
@@ -162,7 +162,7 @@ class ProcessEnv(MultistepEnv):
                         session = (state.number, self._key, state.session_id, state.task_data)
                         at.request(timeout, "begin", *session, state.trial, state.played)
                         at.sessions.add(state.number)
-                    return at.request(timeout, name, state.number, *arguments)
+                    return at.request(timeout, "session", state.number, name, *arguments)
                 except WorkerLost as error:
                     if not left:
                         raise WorkerError(f"{error}, {_TRIES} times in a row") from None

@@ -50,12 +50,18 @@ class ServedSession:
         self.episodes += 1
         self.steps = 0
 
-    def step(self, action: str) -> tuple[float, bool, dict[str, Any]]:
-        """Take an action; returns (reward, done, info)."""
+    def next(self, trial: TrialInfo) -> str | None:
+        """Begin the next episode; returns its first prompt."""
+        self.begin(trial)
+        return self.prompt()
+
+    def step(self, action: str) -> tuple[Any, ...]:
+        """Take an action; returns (reward, done, info) and the next prompt, so that a step is one
+        request."""
         state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
         self.env.active_states[self.session_id] = state
         self.steps += 1
-        return reward, done, info
+        return reward, done, info, None if done else self.prompt()
 
     def prompt(self) -> str | None:
         """The next prompt; None if there is no text: whoever needs it then asks for it."""
@@ -64,6 +70,10 @@ class ServedSession:
         except FAULTS:
             return None
         return prompt if type(prompt) is str else None
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the environment with the state and `arguments`."""
+        return getattr(self.env, method)(self.state, *arguments)
 
 
 class Server:
@@ -111,26 +121,9 @@ class Server:
             for action in actions:
                 session.step(action)
 
-    def on_next(self, number: int, trial: TrialInfo) -> str | None:
-        """Begin the session's next episode; returns the first prompt."""
-        self._sessions[number].begin(trial)
-        return self.on_prompt(number)
-
-    def on_prompt(self, number: int) -> str | None:
-        """The session's next prompt."""
-        return self._sessions[number].prompt()
-
-    def on_step(self, number: int, action: str) -> tuple[Any, ...]:
-        """Take an action; returns (reward, done, info) and the next prompt, so that a step is one
-        request."""
-        session = self._sessions[number]
-        reward, done, info = session.step(action)
-        return reward, done, info, None if done else session.prompt()
-
-    def on_ask(self, number: int, method: str, arguments: tuple[Any, ...]) -> Any:
-        """Call a method of the environment with the session's state and `arguments`."""
-        session = self._sessions[number]
-        return getattr(session.env, method)(session.state, *arguments)
+    def on_session(self, number: int, method: str, *arguments: Any) -> Any:
+        """Call a method of a session."""
+        return getattr(self._sessions[number], method)(*arguments)
 
 
 def unpack(payload: bytes) -> MultistepEnv:
