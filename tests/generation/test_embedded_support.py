@@ -8,31 +8,19 @@ from generation_helpers import assert_exact, build_model
 
 from agentsgym.generation import EmbeddedEngine, PlainEngine, UnsupportedModelError
 from agentsgym.types import GenerationRequest, SamplingParams
-
-_TINY = {
-    "vocab_size": 96,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "pad_token_id": 1,
-    "bos_token_id": None,
-    "eos_token_id": None,
-}
+from family_models import TINY_SHAPE
 
 
 @pytest.mark.parametrize(
     ("config", "words"),
     [
         (
-            transformers.Lfm2Config(**_TINY, layer_types=["conv", "full_attention"]),
+            transformers.Lfm2Config(**TINY_SHAPE, layer_types=["conv", "full_attention"]),
             r"layers of type conv \(not full_attention or sliding_attention\)",
         ),
         (
             transformers.LlamaConfig(
-                **_TINY,
+                **TINY_SHAPE,
                 rope_parameters={
                     "rope_type": "default",
                     "rope_theta": 10000.0,

@@ -73,10 +73,7 @@ def test_an_encoding_that_was_not_asked_for_is_an_error(server):
     [
         b"\xff\xfe\xff",
         b'{"choices": ' * 50_000,
-        b"null",
         b'{"choices": [{"message": {"content": [1, 2]}}]}',
-        b'{"choices": [{"message": {"content": {"text": "x"}}}]}',
-        b'{"choices": {"0": 1}}',
     ],
     ids=lambda body: repr(body[:24]),
 )

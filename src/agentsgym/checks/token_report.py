@@ -102,7 +102,7 @@ def _without_break(rollout: Rollout, row: Row, codec: Codec) -> int:
     seen = rollout.episodes[first.episode].steps[first.step].observation
     written = codec.template.written
     around = codec.control.encode(written.after), codec.control.encode(written.at_end)
-    closing = codec.turn_end if codec.control.leading_tokens(written.after.lstrip()) else ()
+    closing = codec.turn_end if codec.control.leading(written.after.lstrip()) else ()
     new = len(codec.control.encode(codec.control.mark(seen))) + sum(map(len, around)) - len(closing)
     return new + len(row.token_ids) - row.prompt_length
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for
+from agentsgym.tokens.codec import Codec, PlainCodec, codec_for
 from agentsgym.tokens.transcript import Transcript
 from agentsgym.types import GenerationResult, Message, Tokenizer
 
@@ -61,13 +61,13 @@ def inspect_tokenizer(
     codec = codec_for(tokenizer, template_options)
     if isinstance(codec, PlainCodec):
         return TokenCheck(False, forgeable=tuple(codec.control.unspellable()))
-    assert isinstance(codec, TemplateCodec)
+    written = codec.template.written
     return TokenCheck(
         True,
         append_only=_only_appends(codec, _PLAIN),
         thoughts_append_only=_only_appends(codec, _THOUGHT),
         forgeable=tuple(codec.control.unspellable()),
-        after_answer=tuple(codec.control.leading_tokens(codec.template.written.after)),
+        after_answer=tuple(token for token, _ in codec.control.leading(written.after)),
         default_system_prompt=codec.template.default_system_prompt(),
         dated=codec.template.dated,
     )

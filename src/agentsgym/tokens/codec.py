@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.template import (
@@ -50,24 +50,6 @@ class Bridge:
     delta: tuple[int, ...] | None
     text: str
     rewrites: str = ""
-
-
-class Codec(Protocol):
-    """Encodes conversations that alternate between observations and actions."""
-
-    def open(self, messages: Sequence[Message]) -> Opening: ...
-
-    def bridge(
-        self, text: str, messages: Sequence[Message], action_ids: Sequence[int]
-    ) -> Bridge: ...
-
-    def encode_action(self, text: str) -> tuple[int, ...]: ...
-
-    @property
-    def turn_end(self) -> tuple[int, ...]:
-        """The tokens with which the agent ends its turn; empty if there are none. Where no template
-        writes them, they are the tokenizer's end-of-text token."""
-        ...
 
 
 class PlainCodec:
@@ -244,11 +226,16 @@ class TemplateCodec:
         it."""
         text = self.template.written.after
         start = len(text) - len(text.lstrip())
-        first = self.control.leading_tokens(text[start:])[:1]
-        return self.control.encode(text[:start] + first[0]) if first else ()
+        closing = self.control.leading(text[start:])
+        return self.control.encode(text[:start] + closing[0][0]) if closing else ()
 
     def _marked(self, messages: Sequence[Message]) -> list[Message]:
         return [_marked(message, self.control, self._meant) for message in messages]
+
+
+Codec = PlainCodec | TemplateCodec
+"""Encodes conversations that alternate between observations and actions. `turn_end` has the tokens
+with which the agent ends its turn; where no template writes them, the end-of-text token."""
 
 
 def warn_rewritten(codec: Codec | None) -> None:

@@ -88,28 +88,21 @@ class ControlTokens:
     def without_leading(self, text: str, last: int) -> str:
         """`text` without its leading control tokens up to the one with the id `last`; unchanged if
         that token is not among the leading ones."""
-        if last not in self.ids:
-            return text
-        for number, end in self._leading(text):
+        end = 0
+        for token, number in self.leading(text):
+            end += len(token)
             if number == last:
                 return text[end:]
         return text
 
-    def leading_ids(self, text: str) -> list[int]:
-        """The ids of the control tokens that `text` begins with."""
-        return [number for number, _ in self._leading(text)]
-
-    def leading_tokens(self, text: str) -> list[str]:
-        """The control tokens that `text` begins with."""
-        ends = [0, *(end for _, end in self._leading(text))]
-        return [text[start:end] for start, end in itertools.pairwise(ends)]
-
-    def _leading(self, text: str) -> Iterator[tuple[int, int]]:
-        """The id of each leading control token, with the position in `text` where it ends."""
+    def leading(self, text: str) -> list[tuple[str, int]]:
+        """The control tokens that `text` begins with, and their ids."""
+        found: list[tuple[str, int]] = []
         end = 0
         while (match := self._theirs.match(text, end)) and match[0] not in _MARKS:
             end = match.end()
-            yield self._id_of[match[0]], end
+            found.append((match[0], self._id_of[match[0]]))
+        return found
 
     def _literal(self, token: str) -> tuple[int, ...]:
         """A control token as ordinary text; as itself if the tokenizer has no other encoding."""

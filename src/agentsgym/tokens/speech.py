@@ -122,7 +122,8 @@ def _closing_ids(tokenizer: Tokenizer) -> Sequence[int]:
         template = ChatTemplate(tokenizer)
     except ValueError:  # rendering with it raises a clear error
         return ()
-    return ControlTokens(tokenizer, template).leading_ids(template.written.after)
+    control = ControlTokens(tokenizer, template)
+    return [number for _, number in control.leading(template.written.after)]
 
 
 def thoughts_are_off(prompt: str) -> bool:

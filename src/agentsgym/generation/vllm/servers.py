@@ -25,7 +25,6 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.generation.vllm.weights import (
     Weights,
-    has_checkpoint,
     is_paused,
     load_adapter,
     load_checkpoint,
@@ -232,14 +231,18 @@ class ServerPool:
             weights = await self._held_by(server)
         elif weights.kind == "adapter":
             await load_adapter(self.client, server.url, weights)
-        elif weights.kind == "checkpoint" and not await has_checkpoint(
-            self.client, server.url, weights
-        ):
-            async with paused(self.client, server.url):
-                server.weights = None  # an answer that comes from now on may be of either
-                await load_checkpoint(self.client, server.url, weights)
-                server.weights = weights
+        elif weights.kind == "checkpoint":
+            await self._replace(server, weights)
         server.weights = weights
+
+    async def _replace(self, server: VLLMServer, weights: Weights) -> None:
+        """Load full weights into a server, unless it has them."""
+        if await weight_tag(self.client, server.url) == weights.tag:
+            return
+        async with paused(self.client, server.url):
+            server.weights = None  # an answer that comes from now on may be of either
+            await load_checkpoint(self.client, server.url, weights)
+            server.weights = weights
 
     async def _held_by(self, server: VLLMServer) -> Weights:
         """The weights that another process has loaded into a server. Raises Unreachable if it has

@@ -83,11 +83,6 @@ async def load_checkpoint(client: JsonClient, url: str, weights: Weights) -> Non
         raise
 
 
-async def has_checkpoint(client: JsonClient, url: str, weights: Weights) -> bool:
-    """Whether a server already has these full weights. Raises as `load_checkpoint`."""
-    return await weight_tag(client, url) == weights.tag
-
-
 async def is_paused(client: JsonClient, url: str) -> bool:
     """Whether a server says that it holds back its requests. One that does not tell, as outside
     development mode, cannot be paused either."""
