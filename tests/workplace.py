@@ -61,8 +61,8 @@ def invoke(monkeypatch):
 
     monkeypatch.setenv("COLUMNS", "200")
 
-    def call(*arguments: str):
-        return CliRunner().invoke(app, list(arguments))
+    def call(*arguments: str, input: str | None = None):
+        return CliRunner().invoke(app, list(arguments), input=input)
 
     return call
 
@@ -85,11 +85,10 @@ def serve():
 def agentsgym():
     """Run the command line as a process of its own."""
 
-    def call(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
         env = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "HF_HUB_OFFLINE": "1"}
         return subprocess.run(
             [sys.executable, "-m", "agentsgym", *arguments],
-            input=stdin,
             capture_output=True,
             text=True,
             env=env,

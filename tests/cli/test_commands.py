@@ -79,24 +79,13 @@ def test_bad_usage_is_one_line_and_status_2(invoke, workplace, arguments, messag
     assert result.stderr.startswith("error: ") and len(result.stderr.splitlines()) == 1
 
 
-def test_play_to_the_end(agentsgym, workplace):
-    result = agentsgym("play", "digit.DigitEnv", "--task", "1", stdin="no idea\nit is 7\n")
-    assert result.returncode == 0, result.stderr
+def test_play_to_the_end(invoke, workplace):
+    result = invoke("play", "digit.DigitEnv", "--task", "1", input="no idea\nit is 7\n")
+    assert result.exit_code == 0, result.stderr
     assert result.stdout.count("guess the number 3") == 2  # 101 % 7, asked twice
     assert "You won after 2 steps (done); reward 1." in result.stdout
-
-
-def test_play_twenty_questions(agentsgym):
-    result = agentsgym("play", "TwentyQuestions", stdin="Is it alive?\n[no such thing]\n")
-    assert result.returncode == 0, result.stderr
-    assert "You lost after 2 steps (wrong_guess); reward 0." in result.stdout
-    assert "The task was: solution = " in result.stdout
-
-
-def test_end_of_input_ends_the_game(agentsgym, workplace):
-    result = agentsgym("play", "digit.DigitEnv", stdin="no idea\n")
-    assert result.returncode == 130 and "Traceback" not in result.stderr
-    assert "The game is over" in result.stdout
+    ended = invoke("play", "digit.DigitEnv", input="no idea\n")
+    assert ended.exit_code == 130 and "The game is over" in ended.stdout
 
 
 def test_settings_of_an_environment_are_listed(invoke):

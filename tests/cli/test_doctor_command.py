@@ -5,8 +5,6 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
 import agentsgym.report.doctor
 from helpers import build_tokenizer, random_llama
 
@@ -98,34 +96,3 @@ def test_a_hopeless_training_is_told_so(invoke, tmp_path, monkeypatch):
     name = found["rollouts_fail"]["rollouts"][0]
     shown = invoke("view", "runs/hopeless", "--rollout", name)
     assert shown.exit_code == 0 and Path("runs/hopeless/view.html").is_file()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (["train.learning_rate=0.05"], {"reward_falls", "entropy_gone", "no_signal"}),
-        (
-            ["train.learning_rate=0.01", "train.num_iterations=4"],
-            {"reward_falls", "no_signal", "ratios_clipped"},
-        ),
-    ],
-)
-def test_the_quickstart_with_rates_that_are_too_high(
-    invoke, tmp_path, monkeypatch, settings, expected
-):
-    monkeypatch.chdir(tmp_path)
-    small = [
-        *("threads=1", "train.lr_scheduler_type=constant", "train.warmup_steps=0"),
-        *("train.per_device_train_batch_size=64", "train.num_generations=8"),
-        *("train.max_steps=16", "eval.episodes=64"),
-        # A win is the only reward, so a collapse leaves no signal.
-        *("env_config.information_reward=0", "train.advantage_estimator=grpo"),
-        "train.entropy_coef=0",
-    ]
-    trained = invoke("train", "quickstart", *small, *settings, "--output", "runs/hot")
-    assert trained.exit_code == 0, trained.stderr
-    data = json.loads(invoke("doctor", "runs/hot", "--json").stdout)
-    assert {one["fault"] for one in data["findings"]} == expected
-    advice = next(one["try"] for one in data["findings"] if one["fault"] == "no_signal")
-    assert "at the beginning there was signal" in advice[0]

@@ -108,19 +108,11 @@ def test_play_shows_what_a_chat_model_sees_and_says(invoke, serve):
     assert server.bodies[0]["messages"][-1]["content"].strip().splitlines()[0] in result.stdout
 
 
-def test_play_shows_a_scripted_agent_and_a_model(invoke, workplace):
-    result = invoke("play", "Mastermind", "--agent", "agent:optimal")
-    assert result.exit_code == 0 and "The agent won after" in result.stdout
-    result = invoke("play", "digit.DigitEnv", "--agent", "model", "--temperature", "0")
-    assert result.exit_code == 0, result.output
-    assert "The agent" in result.stdout
-
-
 def test_the_seed_of_play_draws_what_the_model_says(invoke, workplace):
     said = {}
     for seed in ("0", "1", "0"):
         result = invoke("play", "digit.DigitEnv", "--agent", "model", "--seed", seed)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 0 and "The agent" in result.stdout, result.output
         assert said.setdefault(seed, result.stdout) == result.stdout
     assert said["0"] != said["1"]
 
@@ -175,23 +167,15 @@ def test_a_template_option_that_the_template_does_not_read_is_told(invoke, workp
 URL = "http://127.0.0.1:9"
 REFUSED = {
     "a chat model without its address": (["eval", "chat:m", *BANDIT], "(--base-url)"),
-    "a chat model without its name": (
-        ["eval", "chat:", *BANDIT, "--base-url", URL], "(--served-model)",
-    ),
     "chat at several addresses": (
         ["eval", "chat:m", *BANDIT, "--base-url", URL, "--base-url", URL], "one endpoint, got 2",
     ),
-    "vllm without servers": (["eval", "m", *BANDIT, "--engine", "vllm"], "(--base-url)"),
     "embedded with servers": (
         ["eval", "m", *BANDIT, "--engine", "embedded", "--base-url", URL],
         "'embedded' does not use engine.urls (--base-url)",
     ),
-    "a key for nobody": (["eval", "m", *BANDIT, "--key-env", "K"], "does not use engine.key_env"),
     "the trainer's own process": (
         ["eval", "m", *BANDIT, "--engine", "process"], "only a trainer can make it; use embedded",
-    ),
-    "no engine": (
-        ["eval", "m", *BANDIT, "--engine", "x"], "must be one of embedded, process, plain, vllm",
     ),
     "an agent without an engine": (
         ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so engine.urls",
@@ -203,15 +187,7 @@ REFUSED = {
         ["train", "run.yaml", "engine=chat"], "so it cannot be trained",
     ),
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
-    "training a script": (["train", "run.yaml", "model=agent:random"], "no weights here to train"),
     "training with TRL's vLLM": (["train", "run.yaml", "train.use_vllm=true"], "engine.urls"),
-    "training, servers for none": (
-        ["train", "run.yaml", "engine=embedded", f"engine.urls=[{URL}]"],
-        "'embedded' does not use engine.urls",
-    ),
-    "training, vllm without servers": (
-        ["train", "run.yaml", "engine=vllm"], "'vllm' needs engine.urls",
-    ),
     "training, no engine": (
         ["train", "run.yaml", "engine=x"], "must be one of embedded, process, plain, vllm",
     ),

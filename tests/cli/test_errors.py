@@ -30,6 +30,7 @@ def model(tmp_path, tiny_llama, chat_tokenizer):
 def edit(folder: Path, **values):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    return folder
 
 
 def cut(path: Path) -> None:
@@ -58,16 +59,12 @@ def not_finite(folder: Path) -> None:
         (lambda at: (at / "config.json").unlink(), "config.json is missing"),
         (lambda at: cut(at / "config.json"), "config.json: "),
         (lambda at: (at / "config.json").write_text("{}"), "model_type"),
-        (lambda at: (at / "config.json").write_bytes(b"\xff\x00"), "config.json: "),
         (lambda at: (at / "model.safetensors").unlink(), "no weights in"),
         (lambda at: cut(at / "model.safetensors"), "model.safetensors: .*not fully covered"),
-        (lambda at: (at / "model.safetensors").write_bytes(b"garbage!"), "model.safetensors: "),
         (lambda at: (at / "tokenizer.json").write_text("[]"), "tokenizer.json: no JSON object"),
-        (lambda at: (at / "tokenizer.json").write_text("{}"), "KeyError"),
         (lambda at: cut(at / "tokenizer_config.json"), "tokenizer_config.json: "),
         (lambda at: edit(at, hidden_size=16), "another shape than config.json"),
         (lambda at: edit(at, num_hidden_layers=7), "lack .* weights of a LlamaForCausalLM"),
-        (lambda at: edit(at, model_type="gpt2"), "lack .* weights of a GPT2LMHeadModel"),
         (lambda at: edit(at, model_type="nope"), "model type `nope`"),
         (lambda at: edit(at, vocab_size="many"), "vocab_size"),
         (pickle_only, "pickled ones are not read"),
@@ -81,16 +78,10 @@ def test_a_damaged_model_directory_is_one_sentence(model, damage, words):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
-def _configured(model, **settings):
-    file = model / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | settings))
-    return model
-
-
 @pytest.mark.parametrize("name", ["evil/kernel", "kernels-community/flash-attn2", "evil/x@main:y"])
 def test_a_model_that_names_attention_of_the_hub_is_refused(model, name):
     with pytest.raises(ConfigError, match=rf"names the attention '{name}', which is code"):
-        load_pretrained(_configured(model, attn_implementation=name))
+        load_pretrained(edit(model, attn_implementation=name))
 
 
 def test_an_engine_runs_no_code_of_a_model_even_where_somebody_says_yes(model, monkeypatch):
@@ -99,7 +90,7 @@ def test_an_engine_runs_no_code_of_a_model_even_where_somebody_says_yes(model, m
     (model / "theirs.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     code = {"AutoConfig": "theirs.Config", "AutoModelForCausalLM": "theirs.Model"}
     with pytest.raises(ValueError, match="trust_remote_code"):
-        EmbeddedEngine.from_pretrained(str(_configured(model, model_type="own", auto_map=code)))
+        EmbeddedEngine.from_pretrained(str(edit(model, model_type="own", auto_map=code)))
     assert not mark.exists()
 
 
@@ -129,14 +120,11 @@ def test_a_tokenizer_of_another_model_is_one_sentence(model, tiny_llama, chat_to
         (b"env: E\ntrain: 5", "train .*5"),
         (b"env: E\nenv_config: [1]", r"env_config .*\[1\]"),
         (b"env: E\nmax_seconds: .nan", "max_seconds is nan; a number must be finite"),
-        (b"env: E\neval: {temperature: .inf}", "eval.temperature is inf"),
-        (b"env: E\nmax_seconds: 9\ntime_decay_to: .nan", "time_decay_to is nan"),
         (b"env: E\nenv_config: {a: [1, -.inf]}", "env_config.a.1 is -inf"),
         (b"env: E\ntrain: {beta: .nan}", "train.beta is nan"),
         (b"env: E\nseed: 4294967296", "seed .*4294967296"),
         (b"env: E\nseed: true", "seed .*True"),
         (b"env: E\neval: {episodes: '8'}", "eval.episodes .*'8'"),
-        (b"env: E\nthreads: 1.5", "threads .*1.5"),
     ],
 )  # fmt: skip
 def test_a_bad_run_file_is_one_sentence(invoke, tmp_path, text, message):

@@ -43,8 +43,7 @@ def test_it_is_trained_by_the_commands_of_the_page(page, invoke):
         assert json.loads(result.stdout)["failures"] == 0
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", ["random", "teacher"])
+@pytest.mark.parametrize(("kind", "workers"), [("random", 0), ("teacher", 2)])
 def test_scripted_agents_play_it_here_and_in_worker_processes(page, invoke, kind, workers):
     result = invoke(
         "eval", f"agent:{kind}", "--env", "letters.LettersEnv", f"workers={workers}",

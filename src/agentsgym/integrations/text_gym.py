@@ -130,14 +130,15 @@ class TextGymEnv(MultistepEnv):
         self, session_id: str, state: RunningGym, action: str
     ) -> tuple[RunningGym, float, bool, dict[str, Any]]:
         with _drawing_from(state.randomness):
-            answer = _Answer.of(state.gym.step(action))
-            state.text = self.text_of(answer.observation, answer.info)
-        info: dict[str, Any] = {"gym": dict(answer.info)}
-        if answer.done:
-            info["win"] = answer.reward >= self.config.win_reward
-        if answer.truncated:
+            observation, reward, terminated, truncated, told = _answer(state.gym.step(action))
+            state.text = self.text_of(observation, told or {})
+        info: dict[str, Any] = {"gym": dict(told or {})}
+        done = bool(terminated or truncated)
+        if done:
+            info["win"] = reward >= self.config.win_reward
+        if truncated and not terminated:
             info["stop_reason"] = "truncated"
-        return state, answer.reward, answer.done, info
+        return state, reward, done, info
 
     def _end_episode(self, session_id: str, state: RunningGym) -> None:
         with _drawing_from(state.randomness):
@@ -162,33 +163,21 @@ class TextGymEnv(MultistepEnv):
         return task_dataset(self, [{"seed": k} for k in seeds])
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What a foreign `step` returned."""
-
-    observation: Any
-    reward: float
-    done: bool
-    truncated: bool
-    info: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, returned: Any) -> "_Answer":
-        if isinstance(returned, Mapping) and {"observations", "reward", "done"} <= set(returned):
-            told = returned.get("metadata") or {}
-            return cls(returned["observations"], returned["reward"], returned["done"], False, told)
-        if isinstance(returned, tuple) and len(returned) == 5:
-            observation, reward, terminated, truncated, info = returned
-            done = bool(terminated or truncated)
-            return cls(observation, reward, done, bool(truncated and not terminated), info or {})
-        if isinstance(returned, tuple) and len(returned) == 4:
-            observation, reward, done, info = returned
-            return cls(observation, reward, bool(done), False, info or {})
-        raise TextGymError(
-            "step must return (observation, reward, done, info), (observation, reward, terminated, "
-            "truncated, info) or a dict with observations, reward and done; got "
-            f"{short_repr(returned)}"
-        )
+def _answer(returned: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
+    """What a foreign `step` returned: observation, reward, terminated, truncated, info."""
+    if isinstance(returned, Mapping) and {"observations", "reward", "done"} <= set(returned):
+        told = returned.get("metadata") or {}
+        return returned["observations"], returned["reward"], returned["done"], False, told
+    if isinstance(returned, tuple) and len(returned) == 5:
+        return returned
+    if isinstance(returned, tuple) and len(returned) == 4:
+        observation, reward, done, info = returned
+        return observation, reward, done, False, info
+    raise TextGymError(
+        "step must return (observation, reward, done, info), (observation, reward, terminated, "
+        "truncated, info) or a dict with observations, reward and done; got "
+        f"{short_repr(returned)}"
+    )
 
 
 def _started(gym: Any, task_data: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

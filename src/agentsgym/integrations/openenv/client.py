@@ -10,7 +10,6 @@ import contextlib
 import json
 import time
 from collections.abc import Coroutine, Mapping
-from concurrent.futures import wait
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_WATCH_SECONDS = 0.5
 _CLOSE_SECONDS = 2.0
 _FINAL = (400, 401, 403, 404)  # another try does not help
 _SHOWN = 500  # characters of a server's message in ours
@@ -143,15 +141,7 @@ class OpenEnvServer:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work in the event loop; ends with the run that this thread belongs to."""
-        future = self._loop.start(work)
-        try:
-            while not wait([future], _WATCH_SECONDS).done:
-                check_wanted()
-                self._loop.check()
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
+        return self._loop.run(work, check_wanted)
 
     def leave(self, line: "Connection") -> None:
         """End a session, without waiting for the server; may be called twice."""
@@ -190,7 +180,15 @@ class OpenEnvServer:
     async def _connected(self) -> "aiohttp.ClientWebSocketResponse":
         http = self._aiohttp
         if self._session is None:
-            self._session = self._new_session()
+            watch = http.TraceConfig()
+            # A bound method would keep this object, and so its thread, alive.
+            watch.on_request_redirect.append(partial(_refuse_redirect, self._url))
+            self._session = http.ClientSession(
+                headers=self._headers,
+                trace_configs=[watch],
+                connector=http.TCPConnector(limit=0),
+                timeout=http.ClientTimeout(total=None),
+            )
             self._loop.at_end(self._session.close)
         address = f"ws{self._url.removeprefix('http')}/ws"
         try:
@@ -205,26 +203,14 @@ class OpenEnvServer:
         except (http.ClientError, OSError, ValueError) as error:
             raise Unreachable(self._url, str(error) or type(error).__name__) from None
 
-    def _new_session(self) -> "aiohttp.ClientSession":
-        http, url = self._aiohttp, self._url
 
-        async def refuse(session: Any, context: Any, parameters: Any) -> None:
-            target = parameters.response.headers.get("Location", "nowhere")
-            raise Refused(
-                url,
-                f"the server sends us to {target[:100]}; redirects are not followed: give that "
-                "address if you trust it",
-            )
-
-        watch = http.TraceConfig()
-        watch.on_request_redirect.append(refuse)
-        made: aiohttp.ClientSession = http.ClientSession(
-            headers=self._headers,
-            trace_configs=[watch],
-            connector=http.TCPConnector(limit=0),
-            timeout=http.ClientTimeout(total=None),
-        )
-        return made
+async def _refuse_redirect(url: str, session: Any, context: Any, parameters: Any) -> None:
+    target = parameters.response.headers.get("Location", "nowhere")
+    raise Refused(
+        url,
+        f"the server sends us to {target[:100]}; redirects are not followed: give that address if "
+        "you trust it",
+    )
 
 
 class Connection:

@@ -181,7 +181,15 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
     async def num_tasks(self, split: str) -> int:
         """The number of tasks of a split. Tasks may take long to make, and OpenEnv calls this in
         its event loop."""
-        return await asyncio.to_thread(self._number, split)
+
+        def number() -> int:
+            with _without_reasons(self._host):
+                return self._host.number_of_tasks(split)
+
+        try:
+            return await asyncio.to_thread(number)
+        except BadTask:
+            raise IndexError(split) from None
 
     async def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """What `reset` takes for each task of a split."""
@@ -199,13 +207,6 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         """The same for a slice of a split."""
         numbers = range(await self.num_tasks(split))[start:stop]
         return [{"split": split, "index": index} for index in numbers]
-
-    def _number(self, split: str) -> int:
-        try:
-            with _without_reasons(self._host):
-                return self._host.number_of_tasks(split)
-        except BadTask:
-            raise IndexError(split) from None
 
     def _check_open(self) -> None:
         if self._closed:

@@ -43,38 +43,26 @@ class SeveralRows(ValueError):
     """A rollout has several rows, and TRL trains one sequence per rollout."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSequence:
-    """Token ids from the beginning to the last agent token, cut before the first agent token.
-
-    `env_mask` (1 for agent tokens) and `logprobs` (0.0 elsewhere) are as long as `completion_ids`.
-    """
-
-    prompt_ids: list[int]
-    completion_ids: list[int]
-    env_mask: list[int]
-    logprobs: list[float]
-
-
-def token_sequence(rollout: Rollout, filler: int) -> TokenSequence:
-    """The sequence of a rollout. One that failed, or has no agent token, becomes a single masked
-    `filler` token, because TRL takes no empty completion.
+def token_sequence(rollout: Rollout, filler: int) -> dict[str, list[Any]]:
+    """A rollout as TRL's keys: ids from the beginning to the last agent token, cut before the first
+    one, with `env_mask` (1 for agent tokens) and `logprobs` (0.0 elsewhere) as long as
+    `completion_ids`. One that failed, or has no agent token, becomes a single masked `filler`
+    token, because TRL takes no empty completion.
 
     Raises SeveralRows.
     """
     if not rollout.failed and len(rollout.rows) > 1:
         raise SeveralRows(_problem(rollout))
     row = rollout.rows[0] if rollout.rows else None
+    prompt = [] if row is None else row.token_ids[: row.prompt_length].tolist()
     if row is None or rollout.failed or not row.agent_tokens:
-        prompt = [filler] if row is None else row.token_ids[: row.prompt_length].tolist()
-        return TokenSequence(prompt or [filler], [filler], [0], [0.0])
-    begin, end = row.prompt_length, max(span.stop for span in row.spans)
-    return TokenSequence(
-        row.token_ids[:begin].tolist(),
-        row.token_ids[begin:end].tolist(),
-        row.agent_token_mask[begin:end].tolist(),
-        row.logprobs[begin:end].tolist(),
-    )
+        completion: tuple[list[Any], ...] = ([filler], [0], [0.0])
+    else:
+        part = slice(row.prompt_length, max(span.stop for span in row.spans))
+        columns = (row.token_ids, row.agent_token_mask, row.logprobs)
+        completion = tuple(column[part].tolist() for column in columns)
+    keys = ("prompt_ids", "completion_ids", "env_mask", "logprobs")
+    return dict(zip(keys, (prompt or [filler], *completion), strict=True))
 
 
 def _problem(rollout: Rollout) -> str:
@@ -144,10 +132,7 @@ class RolloutFunc:
         sequences = player.ranks.together(lambda: [token_sequence(r, filler) for r in rollouts])
         records = [record(rollout) for rollout in rollouts]
         return {
-            "prompt_ids": [s.prompt_ids for s in sequences],
-            "completion_ids": [s.completion_ids for s in sequences],
-            "logprobs": [s.logprobs for s in sequences],
-            "env_mask": [s.env_mask for s in sequences],
+            **{key: [each[key] for each in sequences] for key in sequences[0]},
             "episode_reward": [_number(rollout.final_reward) for rollout in rollouts],
             "won": [None if one.failed else one.win for one in records],
             "step_rewards": [step_rewards(rollout) for rollout in rollouts],
