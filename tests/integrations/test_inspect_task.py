@@ -27,16 +27,8 @@ from helpers import CountdownEnv
 
 ROOT = Path(__file__).parents[2]
 ACTIONS = {
-    "TwentyQuestions": [
-        "Is it alive?",
-        "Is it red?",
-        "[apple]",
-        "what",
-        "Is it bigger than a car?",
-    ],
+    "TwentyQuestions": ["Is it alive?", "Is it red?", "[apple]", "what"],
     "Bandit": ["[1]", "[2]", "pull", "[3]"],
-    "Mastermind": ["[1 2 3 4]", "[4 4 4 4]", "no idea", "[2 1 1 3]"],
-    "Explore": ["look", "open 1", "open 2", "x"],
 }
 CARRIED = {"episodes_per_trial": 2, "free_shots": 1, "max_steps_per_episode": 3}
 
@@ -103,10 +95,6 @@ def step_rewards(sample):
 @pytest.mark.parametrize("name", ACTIONS)
 def test_games_are_those_of_run_trial(run, name, carry):
     config = {"max_steps_per_episode": 3} if carry == "one episode" else {**CARRIED, "carry": carry}
-    if name == "Explore":
-        config.pop("max_steps_per_episode", None)
-        config.pop("free_shots", None)
-        config.pop("episodes_per_trial", None)
     env = make(name, None, config)
     rows = [env.get_eval_dataset()[k]["task_data"] for k in range(3)]
     native = env.run_trial(rows, Player(ACTIONS[name]), 2).rollouts
@@ -123,10 +111,8 @@ def test_games_are_those_of_run_trial(run, name, carry):
         said = [step for episode in rollout.episodes for step in episode.steps]
         assert [turn.output.completion for turn in turns(sample)] == [s.action for s in said]
         assert step_rewards(sample) == [step.reward for step in said]
-        told = sample.store["agentsgym"]
-        assert [e["stop_reason"] for e in told["episodes"]] == [
-            e.stop_reason for e in rollout.episodes
-        ]
+        told = [episode["stop_reason"] for episode in sample.store["agentsgym"]["episodes"]]
+        assert told == [episode.stop_reason for episode in rollout.episodes]
         asked = [
             [{"role": m.role, "content": m.text} for m in turn.input] for turn in turns(sample)
         ]

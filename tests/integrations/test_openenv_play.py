@@ -75,14 +75,6 @@ def test_tasks_are_seeds_or_numbers_of_a_split():
         )
 
 
-def test_episodes_of_a_trial_begin_anew():
-    with NumberServer() as server:
-        rollout = play(server, str(number(3)), episodes_per_trial=3)
-        assert [episode.reward for episode in rollout.episodes] == [1.0] * 3
-        assert server.resets == [{"seed": 3}] * 5  # two of them to check the seed
-        settle(server)
-
-
 def test_a_server_that_ignores_the_seed_is_refused():
     with NumberServer(seeded=False) as server:
         env = client(server)

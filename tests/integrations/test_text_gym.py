@@ -50,10 +50,6 @@ class DiceEnv(TextGymEnv):
         return [str(number) for number in range(2, 13)]
 
 
-class SharesRandomness(DiceEnv):
-    own_randomness = False
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays_open():
     LIVE.clear()
@@ -88,15 +84,6 @@ def test_sessions_have_random_numbers_of_their_own_and_the_check_passes():
     report = check_env(DiceEnv, budget_seconds=2)
     assert report.passed, report.to_text()
     assert random.getstate() == before
-
-
-@pytest.mark.parametrize("check", ["interleaved", "global randomness"])
-def test_without_them_the_check_fails(check):
-    state = random.getstate(), np.random.get_state()
-    report = check_env(SharesRandomness, budget_seconds=5, only=[check])
-    random.setstate(state[0])
-    np.random.set_state(state[1])
-    assert not report.passed
 
 
 @pytest.mark.parametrize("script", [["break"], ["7", "break"], ["x"], SystemExit])

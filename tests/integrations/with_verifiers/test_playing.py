@@ -11,7 +11,7 @@ import verifiers.v1 as vf
 from guess_env import GuessEnv
 from vf_eval import conversation, reward, vf_eval
 
-from agentsgym import EnvSettings, MultistepEnv, ScriptedAgent
+from agentsgym import ScriptedAgent
 from agentsgym.checks import check_env
 from agentsgym.integrations.verifiers import CannotKeep, VerifiersEnv
 from chat_server import ChatServer
@@ -22,28 +22,6 @@ FAST = 5.0
 
 class FaultyEnv(GuessEnv):
     taskset = {"id": "faulty_v1"}
-
-
-class NativeGuessEnv(MultistepEnv):
-    """The game of guess_v1, written for agentsgym."""
-
-    class Settings(EnvSettings):
-        max_steps_per_episode: int = 4
-
-    def _initialize_episode(self, session_id, task_data):
-        return {"number": task_data["number"], "guesses": 0, "said": "A digit.\n\nGuess."}
-
-    def _format_prompt(self, state, step):
-        return state["said"]
-
-    def _step_episode(self, session_id, state, action):
-        digits = [int(letter) for letter in action if letter in "0123456789"][:1]
-        guesses = state["guesses"] + 1
-        won = digits == [state["number"]]
-        said = "Higher." if digits < [state["number"]] else "Lower."
-        over = won or guesses == 4
-        earned = won * (1.0 - 0.1 * guesses)
-        return {**state, "guesses": guesses, "said": said}, earned, over, {}
 
 
 def halve(messages):
@@ -86,14 +64,6 @@ def test_rewards_and_conversations_are_those_of_verifiers_own_evaluation(env, tm
         first = {"role": "user", "content": f"{system['content']}\n\n{prompt['content']}"}
         assert list(episode.messages) == [first, *rest]
     assert {rollout.final_reward for rollout in rollouts} >= {0.0, 0.9, 0.8, 0.7}
-
-
-def test_the_same_game_written_here_gives_the_same_tokens(chat_tokenizer, env):
-    foreign = env.with_tokenizer(chat_tokenizer).run_trial(tasks_of(env), ScriptedAgent(halve))
-    native = NativeGuessEnv(chat_tokenizer).run_trial(tasks_of(env), ScriptedAgent(halve))
-    for key in foreign:
-        assert foreign[key] == native[key], key
-    assert any(row.agent_token_mask.any() for row in foreign.rows)
 
 
 def test_the_check_passes(env):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from agentsgym.generation.http import (
     MAX_BODY_BYTES,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 T = TypeVar("T")
+Socket: TypeAlias = "aiohttp.ClientWebSocketResponse"
 
 _CLOSE_SECONDS = 2.0
 _FINAL = (400, 401, 403, 404)  # another try does not help
@@ -91,10 +92,10 @@ class OpenEnvServer:
         self._session: aiohttp.ClientSession | None = None
         self._loop.at_end(self._client.close)
 
-    def begin(self, task: Mapping[str, Any]) -> tuple["Connection", ServerAnswer]:
+    def begin(self, task: Mapping[str, Any]) -> tuple[Socket, ServerAnswer]:
         """A new session on a task, in a place of its own. Raises HttpError."""
         self.check(task)
-        return self.run(self._begin(task))
+        return self._run(self._begin(task))
 
     @property
     def fields(self) -> Fields:
@@ -128,8 +129,8 @@ class OpenEnvServer:
         fields = self.fields
         texts = []
         for _ in range(2):
-            line, seen = self.run(self._begin(task))
-            self.leave(line)
+            socket, seen = self._run(self._begin(task))
+            self.leave(socket)
             texts.append(fields.text(seen.observation))
         if texts[0] == texts[1]:
             return ""
@@ -139,23 +140,28 @@ class OpenEnvServer:
             f"({short_repr(texts[0], 60)}, {short_repr(texts[1], 60)})"
         )
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work in the event loop; ends with the run that this thread belongs to."""
-        return self._loop.run(work, check_wanted)
+    def step(self, socket: Socket, action: Mapping[str, Any]) -> ServerAnswer:
+        """The answer to an action in a session, which only one thread may use at a time. Raises
+        HttpError, NotAccepted for the action's form."""
+        return self._run(self._exchange(socket, "step", action))
 
-    def leave(self, line: "Connection") -> None:
+    def leave(self, socket: Socket) -> None:
         """End a session, without waiting for the server; may be called twice."""
         self._freed = time.monotonic()
-        self._loop.start(line.leave())
+        self._loop.start(_close(socket))
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work in the event loop; ends with the run that this thread belongs to."""
+        return self._loop.run(work, check_wanted)
 
     def _json(self, page: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to a request."""
         address, client = f"{self._url}/{page}", self._client
         get = partial(client.get, address, self._timeout)
         post = partial(client.post, address, body or {}, self._timeout)
-        return self.run(with_retries(get if body is None else post, _RETRIES, lambda: None))
+        return self._run(with_retries(get if body is None else post, _RETRIES, lambda: None))
 
-    async def _begin(self, task: Mapping[str, Any]) -> tuple["Connection", ServerAnswer]:
+    async def _begin(self, task: Mapping[str, Any]) -> tuple[Socket, ServerAnswer]:
         start = time.monotonic()
         while True:
             try:
@@ -169,15 +175,15 @@ class OpenEnvServer:
                     ) from None
             await asyncio.sleep(_PAUSE)
 
-    async def _enter(self, task: Mapping[str, Any]) -> tuple["Connection", ServerAnswer]:
-        line = Connection(self, self._url, await self._connected(), self._timeout)
+    async def _enter(self, task: Mapping[str, Any]) -> tuple[Socket, ServerAnswer]:
+        socket = await self._connected()
         try:
-            return line, await line.exchange("reset", task)
+            return socket, await self._exchange(socket, "reset", task)
         except BaseException:
-            await line.leave()
+            await _close(socket)
             raise
 
-    async def _connected(self) -> "aiohttp.ClientWebSocketResponse":
+    async def _connected(self) -> Socket:
         http = self._aiohttp
         if self._session is None:
             watch = http.TraceConfig()
@@ -203,59 +209,25 @@ class OpenEnvServer:
         except (http.ClientError, OSError, ValueError) as error:
             raise Unreachable(self._url, str(error) or type(error).__name__) from None
 
-
-async def _refuse_redirect(url: str, session: Any, context: Any, parameters: Any) -> None:
-    target = parameters.response.headers.get("Location", "nowhere")
-    raise Refused(
-        url,
-        f"the server sends us to {target[:100]}; redirects are not followed: give that address if "
-        "you trust it",
-    )
-
-
-class Connection:
-    """One session on a server. Only one thread may use it at a time."""
-
-    def __init__(
-        self,
-        server: OpenEnvServer,
-        url: str,
-        socket: "aiohttp.ClientWebSocketResponse",
-        timeout: float,
-    ) -> None:
-        self._server = server
-        self._url = url
-        self._socket = socket
-        self._timeout = timeout
-
-    def step(self, action: Mapping[str, Any]) -> ServerAnswer:
-        """The answer to an action. Raises HttpError, NotAccepted for its form."""
-        return self._server.run(self.exchange("step", action))
-
-    async def exchange(self, kind: str, data: Mapping[str, Any]) -> ServerAnswer:
+    async def _exchange(self, socket: Socket, kind: str, data: Mapping[str, Any]) -> ServerAnswer:
         """The answer to a message "reset" or "step"."""
         # Where sending fails, the socket is closing, and what it said before stands in the queue.
         with contextlib.suppress(OSError, RuntimeError):
-            await self._socket.send_str(json.dumps({"type": kind, "data": data}))
+            await socket.send_str(json.dumps({"type": kind, "data": data}))
         try:
-            answer = await self._socket.receive(self._timeout)
+            answer = await socket.receive(self._timeout)
         except TimeoutError:  # another try would wait as long again
             raise Refused(self._url, f"no answer within {self._timeout:g} s") from None
         if not isinstance(answer.data, str):
             raise Unreachable(self._url, "the server ended the connection")
         return self._read(answer.data)
 
-    async def leave(self) -> None:
-        """Close the socket, within two seconds."""
-        with contextlib.suppress(OSError, RuntimeError, TimeoutError):
-            await asyncio.wait_for(self._socket.close(), _CLOSE_SECONDS)
-
     def _read(self, text: str) -> ServerAnswer:
         try:
             message = json.loads(text)
             kind, data = message["type"], message["data"]
             if kind == "error":
-                raise self._problem(data)
+                raise self._error(data)
             observation = data["observation"]
             metadata = data.get("metadata") or observation.get("metadata") or {}
             reward = data.get("reward")
@@ -268,7 +240,7 @@ class Connection:
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             raise Refused(self._url, f"its answer is none of OpenEnv: {text[:_SHOWN]}") from None
 
-    def _problem(self, data: Mapping[str, Any]) -> Refused:
+    def _error(self, data: Mapping[str, Any]) -> Refused:
         code, message = data.get("code"), str(data.get("message"))[:_SHOWN]
         if code == "CAPACITY_REACHED":
             return Full(self._url, f"the server is full ({message})")
@@ -277,3 +249,18 @@ class Connection:
             told = [str(one.get("msg", "")) for one in errors] if isinstance(errors, list) else []
             return NotAccepted(self._url, "; ".join(filter(None, told)) or message)
         return Refused(self._url, f"the server says {code}: {message}")
+
+
+async def _refuse_redirect(url: str, session: Any, context: Any, parameters: Any) -> None:
+    target = parameters.response.headers.get("Location", "nowhere")
+    raise Refused(
+        url,
+        f"the server sends us to {target[:100]}; redirects are not followed: give that address if "
+        "you trust it",
+    )
+
+
+async def _close(socket: Socket) -> None:
+    """Close a session's socket, within two seconds."""
+    with contextlib.suppress(OSError, RuntimeError, TimeoutError):
+        await asyncio.wait_for(socket.close(), _CLOSE_SECONDS)

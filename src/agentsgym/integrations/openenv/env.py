@@ -13,7 +13,6 @@ from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
 from agentsgym.generation.http import MissingKey, Refused, read_key
 from agentsgym.integrations.openenv.client import (
-    Connection,
     NotAccepted,
     OpenEnvServer,
     ServerAnswer,
@@ -29,11 +28,10 @@ _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
 
 @dataclass(frozen=True, slots=True)
 class RunningSession:
-    """A session: its connection, the text that the agent reads now, and whether it is over."""
+    """A session: its socket and the text that the agent reads now."""
 
-    line: Connection
+    socket: Any
     text: str
-    over: bool = False
 
 
 def _check_address(url: str | None) -> str | None:
@@ -136,7 +134,7 @@ class OpenEnvEnv(MultistepEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningSession:
-        line, seen = self._server.begin(task_data)
+        socket, seen = self._server.begin(task_data)
         try:
             if seen.done:
                 raise self._refused("the server's episode is over before the first action")
@@ -145,9 +143,9 @@ class OpenEnvEnv(MultistepEnv):
                     "the server plays trials of several episodes: let it serve single episodes, "
                     "and set env_config.episodes_per_trial here"
                 )
-            return RunningSession(line, self._text(seen))
+            return RunningSession(socket, self._text(seen))
         except BaseException:
-            self._server.leave(line)
+            self._server.leave(socket)
             raise
 
     def _format_prompt(self, state: RunningSession, step: int) -> str:
@@ -158,16 +156,15 @@ class OpenEnvEnv(MultistepEnv):
         self, session_id: str, state: RunningSession, action: str
     ) -> tuple[RunningSession, float, bool, dict[str, Any]]:
         try:
-            seen = state.line.step(self._server.fields.payload(action))
+            seen = self._server.step(state.socket, self._server.fields.payload(action))
         except (NotAccepted, NotJson) as error:
             why = error.reason if isinstance(error, NotAccepted) else error
             text = f"The environment did not accept that action. {why}"
             return replace(state, text=text), 0.0, False, {"malformed": True}
-        after = replace(state, text=self._text(seen), over=seen.done)
-        return after, seen.reward, seen.done, _info(seen)
+        return replace(state, text=self._text(seen)), seen.reward, seen.done, _info(seen)
 
     def _end_episode(self, session_id: str, state: RunningSession) -> None:
-        self._server.leave(state.line)
+        self._server.leave(state.socket)
 
     def _text(self, seen: ServerAnswer) -> str:
         if seen.told.get("failed") is True:

@@ -4,7 +4,7 @@ The rollouts are those of `GRPOEnvTrainer`: the same engine, seeds and tokens. T
 sequence and one reward for each."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -218,37 +218,25 @@ class TrainerPlayer:
             check_one_row(self._pool.get(row))
         step, training = trainer.state.global_step, trainer.model.training
         self._sync.push(trainer.accelerator.unwrap_model(trainer.model), step)
-        requests = self._train_requests(rows, trainer) if training else self._eval(rows, trainer)
+        requests = list(self._requests(rows, trainer))
         agent = DirectOutputAgent(self._engine, self._sampling)
         rollouts = self.ranks.together(lambda: play(requests, agent, self._pool))
         if self._failures.tell(rollouts, "train" if training else "eval", step) and training:
             self._failures.stop(rollouts, step)
         return rollouts
 
-    def _train_requests(self, rows: Sequence[TaskRow], trainer: Any) -> list[RolloutRequest]:
-        """With the seeds of `GRPOEnvTrainer`. TRL repeats a task `num_generations` times over the
-        slices of all ranks."""
-        seed, step = trainer.args.seed, trainer.state.global_step
-        requests = []
-        for number, row in enumerate(rows, self.ranks.slice(len(rows)).start):
-            group, index = divmod(number, trainer.num_generations)
-            noise = session_seed(seed, "train", step, group, index)
-            requests.append(self._request(row, group, index, noise))
-        return requests
-
-    def _eval(self, rows: Sequence[TaskRow], trainer: Any) -> list[RolloutRequest]:
-        """TRL evaluates batch by batch, without the numbers of the tasks: the noise is that of the
-        task itself, the same in every evaluation."""
-        seed, requests = trainer.args.seed, []
-        for number, row in enumerate(rows, self.ranks.slice(len(rows)).start):
-            group, index = divmod(number, trainer.num_generations_eval)
-            noise = session_seed(seed, "eval", task_prompt(row), index)
-            requests.append(self._request(row, group, index, noise))
-        return requests
-
-    def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:
+    def _requests(self, rows: Sequence[TaskRow], trainer: Any) -> Iterator[RolloutRequest]:
+        """In training with the seeds of `GRPOEnvTrainer`. TRL repeats a task `num_generations`
+        times over the slices of all ranks. It evaluates batch by batch, without the numbers of the
+        tasks: the noise is that of the task itself, the same in every evaluation."""
+        seed, step, training = trainer.args.seed, trainer.state.global_step, trainer.model.training
+        size = trainer.num_generations if training else trainer.num_generations_eval
         most = self._settings.max_rollout_tokens
-        return RolloutRequest.of(row, group, index, seed, max_rollout_tokens=most)
+        for number, row in enumerate(rows, self.ranks.slice(len(rows)).start):
+            group, index = divmod(number, size)
+            place = ("train", step, group) if training else ("eval", task_prompt(row))
+            noise = session_seed(seed, *place, index)
+            yield RolloutRequest.of(row, group, index, noise, max_rollout_tokens=most)
 
 
 def tokenizer_of(trainer: Any) -> Any:

@@ -294,7 +294,7 @@ def _as_task_data(data: Any) -> dict[str, Any]:
     """verifiers' task as plain data, without the fields that are as by default."""
     whole = data.model_dump(mode="json", exclude_none=True)
     changed = data.model_dump(mode="json", exclude_defaults=True)
-    return {name: value for name, value in whole.items() if name in changed}
+    return {name: whole[name] for name in changed if name in whole}
 
 
 def _ended(exchange: Exchange[Any]) -> Any:
