@@ -202,13 +202,13 @@ def test_a_row_makes_us_contact_no_server(nothing_given, monkeypatch):
     with NumberServer() as mine, NumberServer() as theirs:
         strange = [row(base_url=theirs.url), {**row(base_url=theirs.url), "env_class_path": path}]
         for each in strange:
-            with pytest.raises(ConfigError, match="a row cannot make this program contact"):
+            with pytest.raises(ConfigError, match="a row may only repeat"):
                 run([each], ScriptedAgent(["1"]))
         own = client(mine)
         rows = own.get_train_dataset()
         assert run([rows[0]], ScriptedAgent([str(number(0))]))["final_rewards"] == [1.0]
         for each in [*strange, row(base_url=mine.url, key_env="MY_TOKEN")]:
-            with pytest.raises(ConfigError, match="a row cannot make this program contact"):
+            with pytest.raises(ConfigError, match="a row may only repeat"):
                 EnvPool().get(each)
         EnvPool(envs=[client(theirs)]).get(strange[0])
         assert theirs.contacts == 0

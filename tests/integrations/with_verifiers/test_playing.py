@@ -189,9 +189,9 @@ def test_a_taskset_that_cannot_be_kept_is_refused_by_name(
 @pytest.mark.parametrize(
     ("task_class", "data", "told"),
     [
-        (StopTask, TEXT, "StopTask has the stop hook 'too_long'"),
+        (StopTask, TEXT, "StopTask has stop hooks: ['too_long']"),
         (PlainTask, SEEN, "only text of the roles system and user"),
-        (PlainTask, vf.TaskData(prompt="Go.", image="ubuntu"), "the Docker image 'ubuntu'"),
+        (PlainTask, vf.TaskData(prompt="Go.", image="ubuntu"), "a Docker image: 'ubuntu'"),
     ],
 )
 def test_a_task_that_cannot_be_kept_is_refused_by_name(monkeypatch, task_class, data, told):

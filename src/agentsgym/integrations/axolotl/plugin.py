@@ -3,7 +3,6 @@
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from axolotl.common.datasets import TrainDatasetMeta
 from axolotl.integrations.base import BasePlugin, PluginManager
@@ -12,7 +11,6 @@ from axolotl.utils.schemas.trl import TRLConfig
 
 from agentsgym.envs import ConfigError
 from agentsgym.integrations.axolotl.section import AxolotlSection
-from agentsgym.integrations.trl import RolloutFunc
 from agentsgym.runs.models.builtin import model_place
 
 _HOME = "agentsgym.integrations.axolotl"
@@ -103,21 +101,13 @@ def section_of_this_run() -> AxolotlSection:
     return section
 
 
-_FUNCTIONS: WeakKeyDictionary[Any, RolloutFunc] = WeakKeyDictionary()
-
-
 def rollout_func(prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
     """Play a trial for each prompt, with the settings of the section, as
     `agentsgym.integrations.trl.RolloutFunc`.
 
     Raises SeveralRows (a ValueError) for a trial that gives several rows.
     """
-    if trainer not in _FUNCTIONS:
-        section = section_of_this_run()
-        credit = {"advantage_estimator", "advantage_options"}
-        settings = {key: value for key, value in section.settings.items() if key not in credit}
-        _FUNCTIONS[trainer] = RolloutFunc(**{**settings, "trust": section.trust})
-    return _FUNCTIONS[trainer](prompts, trainer)
+    return section_of_this_run().rollouts(prompts, trainer)
 
 
 def _keys_of_axolotl() -> dict[str, str]:

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.envs import ConfigError, make
 from agentsgym.evaluation import default_cluster, select
 from agentsgym.runs.from_config import datasets_of
 from agentsgym.training import GRPOEnvConfig
@@ -14,6 +15,9 @@ from agentsgym.training.settings import OWN_TYPES, read_own
 from agentsgym.types import Trust, with_modules_of
 from agentsgym.types.names import unknown_key
 from agentsgym.types.settings import Count, Section, read
+
+if TYPE_CHECKING:
+    from agentsgym.integrations.trl import RolloutFunc
 
 
 class AgentsgymArgs(BaseModel):
@@ -78,15 +82,20 @@ class AxolotlSection(Section):
         """What the tasks' rows may name: what the section trusts, and its environment."""
         return with_modules_of(self.settings.get("trust") or False, self.env)
 
-    def make_env(self, tokenizer: Any = None) -> MultistepEnv:
-        """The environment; without a tokenizer, for its tasks."""
-        return make(self.env, tokenizer, self.env_config or {}, trust=self.trust)
+    @cached_property
+    def rollouts(self) -> "RolloutFunc":
+        """The `RolloutFunc` of a trainer of Axolotl's."""
+        from agentsgym.integrations.trl import RolloutFunc
+
+        names = self.settings.keys() & _OF_ROLLOUT_FUNC
+        settings = {name: self.settings[name] for name in names}
+        return RolloutFunc(**{**settings, "trust": self.trust})
 
     def datasets(self) -> tuple[Any, Any]:
         """Training and evaluation tasks, as rows that name the environment; for a trainer of
         Axolotl's as prompts that stand for such rows. Raises SeveralRows for trials that such a
         trainer can't train."""
-        env = self.make_env()
+        env = make(self.env, None, self.env_config or {}, trust=self.trust)
         train, held_out = datasets_of(env)
         if self.eval_tasks is not None:
             rows = select(list(held_out), self.eval_tasks, seed=0, cluster=default_cluster)

@@ -52,17 +52,15 @@ def check_taskset(taskset: Any) -> None:
 
 def check_task(task: Any) -> None:
     """Raise CannotKeep for a task with hooks on model calls, or whose prompt is more than text."""
-    name = type(task).__name__
-    stops = [hook.__name__ for hook in task.hooks("stop")]
-    if stops:
-        raise CannotKeep(f"{name} has the stop hook {stops[0]!r}")
-    intercepts = [hook.__name__ for hook in discover_decorated(task, "intercept")]
-    if intercepts:
-        raise CannotKeep(f"{name} has the intercept hook {intercepts[0]!r}")
-    if task.data.image is not None:
-        raise CannotKeep(f"{name} needs the Docker image {task.data.image!r}")
-    if task.data.skills:
-        raise CannotKeep(f"{name} has skills")
+    needs = {
+        "stop hooks": [hook.__name__ for hook in task.hooks("stop")],
+        "intercept hooks": [hook.__name__ for hook in discover_decorated(task, "intercept")],
+        "a Docker image": task.data.image,
+        "skills": task.data.skills,
+    }
+    for what, found in needs.items():
+        if found:
+            raise CannotKeep(f"{type(task).__name__} has {what}: {short_repr(found)}")
     if isinstance(task.data.prompt, list):
         for message in task.data.prompt:
             text_of(message.model_dump(mode="json", exclude_none=True), ("system", "user"))
