@@ -3,9 +3,6 @@
 It can be told to stall, to answer with errors, to cut connections, to die and to come back, so that
 tests of engines over HTTP break real connections. Equal (context, seed) give equal answers, however
 often they are asked. With `follow` it loads the weights that it is sent, as vLLM does.
-
-`python completions_server.py MODEL_DIR` serves a model until its standard input ends, and prints
-its URL: a server that outlives a trainer.
 """
 
 import asyncio
@@ -265,26 +262,3 @@ def load_weights(engine: Any, path: str) -> None:
     )
     assert not unexpected and all("lm_head" in name for name in missing), (missing, unexpected)
     engine.reset()
-
-
-def main() -> None:
-    """One request at a time, so that answers do not depend on who asks beside it."""
-    import sys
-
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from agentsgym.generation.embedded.engine import EmbeddedEngine
-
-    torch.set_num_threads(1)
-    tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-    model = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
-    server = CompletionsServer(EmbeddedEngine(model, tokenizer, capacity=1), follow=True)
-    sys.stdout.write(f"{server.url}\n")
-    sys.stdout.flush()
-    sys.stdin.read()
-    server.close()
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from agentsgym.envs import ConfigError
 
 
 def test_json_and_status_zero(invoke):
-    result = invoke("check", "ClassicalReasoning", "--json", "--seconds", "5")
+    result = invoke("check", "ClassicalReasoning", "--json", "--seconds", "2")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["env"] == "ClassicalReasoning" and report["passed"]
@@ -17,7 +17,7 @@ def test_json_and_status_zero(invoke):
 
 def test_a_failed_check_is_status_one(invoke):
     path = "checks.broken.PaysTooMuch"
-    result = invoke("check", path, "--seconds", "5")
+    result = invoke("check", path, "--seconds", "2")
     assert result.exit_code == 1, result.output
     assert "FAILED  rewards" in result.stdout
 

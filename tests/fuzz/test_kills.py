@@ -5,21 +5,24 @@ server samples, is killed by SIGKILL at random moments and resumed. It must end 
 rollouts, summary and weights of a run that nobody disturbed, and leave no process behind.
 """
 
+import copy
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-import completions_server
 import helpers
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from completions_server import CompletionsServer
+from fuzz.parts import chat_tokenizer, tiny_model
 
 TIMES = {"seconds", "tokens_per_second", "eval_runtime"}
 ORPHAN_SECONDS = 4.0
@@ -48,10 +51,13 @@ STEPS = 6
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    prepare(tmp_path)
+    tiny_model().save_pretrained(tmp_path / "model")
+    chat_tokenizer().save_pretrained(tmp_path / "model")
+    shutil.copy(helpers.__file__, tmp_path / "digit.py")
     rng = random.Random(0)
-    with serving(tmp_path / "model") as url:
-        (tmp_path / "run.yaml").write_text(RUN.format(url=url, steps=STEPS))
+    engine = EmbeddedEngine(copy.deepcopy(tiny_model()), chat_tokenizer(), capacity=1)
+    with closing(CompletionsServer(engine, follow=True)) as server:
+        (tmp_path / "run.yaml").write_text(RUN.format(url=server.url, steps=STEPS))
         train(tmp_path, "whole").communicate()
         whole = told(tmp_path / "whole")
         assert whole
@@ -69,33 +75,6 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
                 assert resumed[what] == value, what
             shutil.rmtree(tmp_path / name)
         assert killed > KILLS / 2
-
-
-def prepare(home: Path) -> None:
-    """A model directory and a module with the environment."""
-    from fuzz.parts import chat_tokenizer, tiny_model
-
-    tiny_model().save_pretrained(home / "model")
-    chat_tokenizer().save_pretrained(home / "model")
-    shutil.copy(helpers.__file__, home / "digit.py")
-
-
-@contextmanager
-def serving(model: Path) -> Any:
-    """The URL of a server in a process of its own."""
-    process = subprocess.Popen(
-        [sys.executable, completions_server.__file__, str(model)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def train(home: Path, name: str, *more: str) -> "subprocess.Popen[str]":
