@@ -74,8 +74,7 @@ def test_unknown_numbers_are_null():
     assert figures["reward"] is None and figures["reward_ci95"] == [None, None]
 
 
-@pytest.mark.parametrize("tells_wins", [True, False])
-@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize(("tells_wins", "finished"), [(True, True), (False, False)])
 def test_the_picture_is_drawn(tmp_path, tells_wins, finished):
     metrics = MetricsFile(tmp_path / "metrics.jsonl")
     name = "win_rate" if tells_wins else "reward"

@@ -193,12 +193,7 @@ def _compare(
     if other.startswith(SCRIPTED):
         scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
     first = play_with(model, run, run, requests, seed, ours)
-    if saved is None:
-        second = play_with(other, rival, run, requests, seed, theirs)
-    else:
-        second = saved.played
-        if theirs is not None:
-            saved.copy_to(theirs)
+    second = saved.played if saved else play_with(other, rival, run, requests, seed, theirs)
     for played in (first, second):
         _refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)
@@ -229,10 +224,8 @@ def _saved(
     options: PlayOptions,
     copy: Path | None,
 ) -> SavedSide:
-    """The saved evaluation `name`, which can be copied to `copy`."""
-    side = saved_side(Path(name), run, requests, seed=options.seed, trust=options.trust)
-    if copy is not None:
-        side.check_copy(copy)
+    """The saved evaluation `name`, copied to `copy`."""
+    side = saved_side(Path(name), run, requests, seed=options.seed, trust=options.trust, copy=copy)
     model, ours, theirs = options.models[0], run.eval.temperature, side.temperature
     if not model.startswith(SCRIPTED) and theirs not in (None, ours):
         tell(f"{name} was sampled at temperature {theirs:g}, {model} at {ours:g}")

@@ -11,7 +11,6 @@ from agentsgym.runs.files.records import Summary, read_metrics
 
 _BLUE, _ORANGE, _GREEN, _GRAY = "#1f5fa8", "#d1660a", "#2b8a3e", "#6b7280"
 _WINDOWS = 20  # smoothing windows in a run
-_TITLE = 36  # characters of a title that has room beside the legend
 _REWARD = re.compile(r"episode_(\d+)/reward")
 _PHASES = {
     "before": ("before", _GRAY),
@@ -137,8 +136,7 @@ def _draw_level(axes: Any, player: str, value: float, style: str) -> None:
 def _finish_score(axes: Any, summary: Summary, name: str) -> None:
     from matplotlib.ticker import PercentFormatter
 
-    title = f"{summary.name}: {summary.env}, seed {summary.seed}"
-    axes.set_title(title, loc="left", pad=6.0 if len(title) <= _TITLE else 26.0)
+    axes.set_title(f"{summary.name}: {summary.env}, seed {summary.seed}", loc="left", pad=26.0)
     axes.set_ylabel(name.replace("_", " "))
     if name == "win_rate":
         axes.set_ylim(0.0, max(0.1, min(1.05, axes.get_ylim()[1] * 1.05)))
@@ -146,7 +144,7 @@ def _finish_score(axes: Any, summary: Summary, name: str) -> None:
     margin = 0.03 * max(summary.steps, 1)
     axes.set_xlim(-margin, max(summary.steps, 1) + margin)
     if axes.get_legend_handles_labels()[0]:
-        # On the title's line, or below a long one, where no curve can be.
+        # Below the title, where no curve can be.
         axes.legend(
             loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, fontsize=9
         )

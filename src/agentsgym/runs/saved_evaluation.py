@@ -22,7 +22,7 @@ from agentsgym.types import Rollout, RolloutRequest
 from agentsgym.types.text import masked, plain, short_repr
 
 _PHASE = "eval"
-_MOST_WAITING, _LONGEST_WAIT = 64, 30.0  # rollouts, seconds
+_MOST_WAITING = 16  # rollouts that a killed process has to play again
 
 
 class SavedEvaluation:
@@ -33,7 +33,7 @@ class SavedEvaluation:
         self._root = root
         self._file = file
         self._waiting: list[Rollout] = []
-        self._begun = self._written = time.monotonic()
+        self._begun = time.monotonic()
         self.rollouts = {one.session_id: one for one in read_rollouts(root) if not one.failed}
         file.figures, file.passes = None, []
         self._write("running")
@@ -41,8 +41,7 @@ class SavedEvaluation:
     def add(self, rollout: Rollout) -> None:
         """Store a rollout, together with the next ones."""
         self._waiting.append(rollout)
-        late = time.monotonic() - self._written > _LONGEST_WAIT
-        if late or len(self._waiting) >= _MOST_WAITING:
+        if len(self._waiting) >= _MOST_WAITING:
             self._flush()
 
     def finish(self, played: Played) -> None:
@@ -62,7 +61,7 @@ class SavedEvaluation:
         if self._waiting:
             number = len(list(RunDirectory(self._root).rollout_files())) + 1
             _write(self._root, self._waiting, f"part-{number:06d}")
-        self._waiting, self._written = [], time.monotonic()
+        self._waiting = []
 
     def _write(self, status: Any) -> None:
         now = time.monotonic()
@@ -180,15 +179,6 @@ class SavedSide:
         found = sampling.get("temperature") if isinstance(sampling, dict) else None
         return float(found) if isinstance(found, int | float) else None
 
-    def check_copy(self, root: Path) -> None:
-        """Raise ConfigError if `copy_to(root)` would replace anything else than this."""
-        _file_for(root, self.file.model, self.file.settings)
-
-    def copy_to(self, root: Path) -> None:
-        """Write the evaluation to another directory too."""
-        write_whole(root, self.played.rollouts)
-        self.file.write(RunDirectory(root).evaluation)
-
 
 def saved_side(
     root: Path,
@@ -197,12 +187,14 @@ def saved_side(
     *,
     seed: int,
     trust: bool = False,
+    copy: Path | None = None,
 ) -> SavedSide:
-    """The evaluation in `root`, which played `asked` in the environment of `place`.
+    """The evaluation in `root`, which played `asked` in the environment of `place`; it is copied to
+    `copy`.
 
     Raises ConfigError if it is not finished, if it played other tasks, with another seed or in an
-    environment with other settings, and for links out of it without `trust`; DamagedFile if its
-    files are damaged.
+    environment with other settings, for links out of it without `trust`, and if `copy` has another
+    evaluation; DamagedFile if its files are damaged.
     """
     if not (trust or is_own(root)):
         check_links(root, use="read")
@@ -223,5 +215,9 @@ def saved_side(
     if missing:
         raise ConfigError(f"{root} lacks {missing} of its {len(asked)} rollouts")
     rollouts = [stored[request.session_id] for request in asked]
+    if copy is not None:
+        _file_for(copy, file.model, file.settings)
+        write_whole(copy, rollouts)
+        file.write(RunDirectory(copy).evaluation)
     pool = EnvPool(None, trusted(place), [env] if env.needs else ())
     return SavedSide(file, assess_played(rollouts, pool, seed=seed))
