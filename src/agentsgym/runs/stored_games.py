@@ -55,11 +55,11 @@ def stored_games(
     seen: list[bool] = []
 
     def usable() -> Iterator[Rollout]:
-        for game in _best_of_run(place, counts, note) if of_run else _games_of_export(place):
+        found = _best_of_run(place, counts, note) if of_run else _rows_of_export(place)
+        for number, one in enumerate(found, start=1):
             seen.append(True)
             try:
-                if game is None:
-                    raise ValueError("it is damaged")
+                game = one if isinstance(one, Rollout) else _game_of_export(one, number)
                 if counts(game):
                     yield rerendered(game, codec, max_tokens)
             except _BAD:
@@ -127,16 +127,8 @@ def _rows_of_export(place: str) -> Any:
     return rows
 
 
-def _games_of_export(place: str) -> Iterator[Rollout | None]:
-    """The conversations as games of one episode; None for a damaged one."""
-    for number, row in enumerate(_rows_of_export(place), start=1):
-        try:
-            yield _game(row, number)
-        except _BAD:
-            yield None
-
-
-def _game(row: Mapping[str, Any], number: int) -> Rollout:
+def _game_of_export(row: Mapping[str, Any], number: int) -> Rollout:
+    """A conversation as a game of one episode."""
     messages: list[Message] = [
         {"role": message["role"], "content": message["content"]} for message in row["messages"]
     ]
