@@ -10,7 +10,6 @@ import pytest
 
 from agentsgym.runs import load_config, load_run, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
-from agentsgym.runs.lock import lock_directory
 
 RUN = Path("runs/toy")
 
@@ -62,20 +61,6 @@ def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
     assert contents(half_done) == before
     again = train_run(load_run(half_done, {"train.max_steps": 6}), resume=True)
     assert (again.status, again.steps) == ("finished", 6)
-
-
-def test_a_training_in_a_directory_in_use_ends_with_the_writers_number(invoke, workplace):
-    RUN.mkdir(parents=True)
-    (RUN / "config.yaml").write_text(Path("toy.yaml").read_text())
-    lock = lock_directory(RUN)
-    for arguments in (
-        ["toy.yaml"],
-        ["--resume", str(RUN), "--trust"],
-    ):
-        result = invoke("train", *arguments)
-        assert result.exit_code == 2 and f"by process {os.getpid()} on" in one_sentence(result)
-    assert os.listdir("runs") == ["toy"] and sorted(os.listdir(RUN)) == [".lock", "config.yaml"]
-    lock.release()
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(sect
 
 
 def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkeypatch):
-    command = ("train", "toy.yaml", "train.max_steps=1", f"engine.urls=[{vllm.url}]")
+    command = ("train", "toy.yaml", "train.max_steps=2", f"engine.urls=[{vllm.url}]")
     refused = invoke(*command)
     assert refused.exit_code == 1 and "401" in refused.stderr, refused.output
     monkeypatch.delenv("SOME_KEY", raising=False)
@@ -81,13 +81,22 @@ def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkey
     monkeypatch.setenv("SOME_KEY", KEY)
     result = invoke(*command, "engine.key_env=SOME_KEY")
     assert result.exit_code == 0, result.output
-    assert vllm.completions > 16 and KEY not in result.output
-    [line] = read_metrics(RunDirectory(workplace / "runs" / "toy").metrics)
+    assert vllm.completions > 2 * 16 and KEY not in result.output
+    # Every generation and evaluation got the weights of its step; nothing was sampled without.
+    versions = [int(path.rpartition("-v")[2]) for path in vllm.loaded]
+    assert versions == sorted(set(versions)) and versions[0] == 0 and versions[-1] == 2
+    line, _ = read_metrics(RunDirectory(workplace / "runs" / "toy").metrics)
     written = sum(file.stat().st_size for file in Path(vllm.loaded[0]).iterdir())
     assert line["weights/bytes"] == written > 0
     assert line["time/weights"] >= line["time/weights_server"] > 0
     stored = (workplace / "runs" / "toy" / "config.yaml").read_text()
     assert "key_env: SOME_KEY" in stored and KEY not in stored
+
+
+def test_servers_that_do_not_answer_are_named(invoke, workplace):
+    result = invoke("train", "toy.yaml", "engine.urls=[http://127.0.0.1:9]")
+    assert result.exit_code == 1, result.output
+    assert "http://127.0.0.1:9" in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 def test_eval_and_play_take_the_section(invoke, workplace, vllm, monkeypatch):

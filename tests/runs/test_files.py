@@ -5,13 +5,12 @@ import math
 
 import pytest
 
-from agentsgym.evaluation import Evaluation, assess
+from agentsgym.evaluation import Evaluation
 from agentsgym.runs.curve import draw_curve, smooth
 from agentsgym.runs.files import (
     MetricsFile,
     RunDirectory,
     Summary,
-    read_metrics,
     read_summary,
 )
 
@@ -43,22 +42,6 @@ def test_metrics_are_strict_json(tmp_path):
     }  # fmt: skip
 
 
-def test_metrics_after_the_checkpoint_are_dropped(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    metrics = MetricsFile(path)
-    for step in (1, 2, 3):
-        metrics.append("train", step, {"loss": step})
-        metrics.append("eval", step, {"eval_reward": step})
-    with path.open("a") as file:
-        file.write('{"step": 4, "pha')  # the machine went down while writing
-    assert len(list(read_metrics(path))) == 6
-    metrics.drop_after(2)
-    metrics.append("train", 3, {"loss": 33})
-    assert [(m["step"], m["phase"]) for m in read_metrics(path)] == [
-        (1, "train"), (1, "eval"), (2, "train"), (2, "eval"), (3, "train")
-    ]  # fmt: skip
-
-
 def test_a_summary_is_read_back_with_the_times_of_its_phases(tmp_path):
     summary = Summary(name="x", seed=3, env="E", env_config={"hints": 2}, model="tiny")
     summary.before = evaluation(0.1)
@@ -67,11 +50,6 @@ def test_a_summary_is_read_back_with_the_times_of_its_phases(tmp_path):
     summary.write(tmp_path / "summary.json")
     again = read_summary(tmp_path / "summary.json")
     assert again == summary and again.seconds == 4.0 and again.phases == {"model": 1.5, "rl": 2.5}
-
-
-def test_unknown_numbers_are_null():
-    figures = json.loads(assess([]).model_dump_json())
-    assert figures["reward"] is None and figures["reward_ci95"] == [None, None]
 
 
 @pytest.mark.parametrize(("tells_wins", "finished"), [(True, True), (False, False)])
