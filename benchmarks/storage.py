@@ -95,7 +95,8 @@ def store(rollouts: int, tokens: int) -> dict[str, Any]:
         files = list((root / "rollouts").glob("*.parquet"))
         watch = common.Stopwatch("cpu")
         last = rollouts // GROUP - 1
-        found = [line for path in files for line in read_file(path, last)]
+        lines = (line for path in files for line in read_file(path))
+        found = [line for line in lines if line.rollout.group == last]
         _, group_cpu = watch.read()
         size = sum(path.stat().st_size for path in files)
     assert len(found) == GROUP

@@ -15,7 +15,6 @@ from agentsgym.runs.files import (
     RolloutWriter,
     RunDirectory,
     drop_rollouts_from,
-    read_file,
     read_rollouts,
     read_stored,
     rollouts,
@@ -100,14 +99,10 @@ def test_every_library_reads_the_file(tmp_path, sampled):
     assert set(frame.columns) == set(rows[0])
 
 
-def test_one_group_is_read_alone(tmp_path, sampled, monkeypatch):
+def test_a_file_of_several_row_groups_is_read_whole(tmp_path, sampled, monkeypatch):
     monkeypatch.setattr(rollouts, "_ROW_GROUP", 1)
     write(tmp_path, sampled)
-    path = RunDirectory(tmp_path).rollout_file("train", 0)
-    for group in (0, 1):
-        members = [one.rollout for one in read_file(path, group)]
-        assert members == [rollout for rollout in sampled if rollout.group == group]
-    assert list(read_file(path, 7)) == []
+    assert tuple(read_rollouts(tmp_path)) == sampled
 
 
 def test_a_writer_deletes_old_generations_only(tmp_path, sampled):

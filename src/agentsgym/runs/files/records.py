@@ -15,7 +15,7 @@ from agentsgym.types.text import masked, plain, short_repr
 KEY, VERSION = "schema", 1
 
 
-class NewerFormat(ValueError):
+class NewerFormat(RuntimeError):
     """A file has a later version than this package can read; the message says what to do."""
 
 
@@ -57,8 +57,6 @@ class JsonRecord(BaseModel):
                 raise DamagedFile(f"it holds a {type(data).__name__}, not an object")
             check_version(data.pop(KEY, 1), path)
             return cls.model_validate(data)
-        except NewerFormat:
-            raise
         except ValidationError as error:
             problem = error.errors()[0]
             reason = f"{'.'.join(map(str, problem['loc']))} {problem['msg']}"
@@ -164,7 +162,5 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
             if isinstance(line, dict) and isinstance(line.get("step"), int) and "phase" in line:
                 check_version(line.pop(KEY, 1), path)
                 yield line
-        except NewerFormat:
-            raise
         except (ValueError, RecursionError):
             continue

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
 from agentsgym.runs.files.atomic import replacing
@@ -127,12 +126,10 @@ def _batches(rollouts: Iterable[StoredRollout]) -> Iterator[list[StoredRollout]]
         yield batch
 
 
-def read_file(path: Path, group: int | None = None) -> Iterator[StoredRollout]:
-    """The rollouts of one file, or those of one group in it. Raises DamagedFile if it has any other
-    content, NewerFormat if a newer agentsgym wrote it."""
+def read_file(path: Path) -> Iterator[StoredRollout]:
+    """The rollouts of one file. Raises DamagedFile if it has any other content, NewerFormat if a
+    newer agentsgym wrote it."""
     for table in read_tables(path, SCHEMA):
-        if group is not None:
-            table = table.filter(pc.field("group") == group)
         with named_damage(path):
             read = list(rollouts_of(table))
         yield from read
