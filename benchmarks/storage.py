@@ -79,7 +79,7 @@ def _rollout(number: int, rng: np.random.Generator, mask: list[int]) -> Rollout:
 def store(rollouts: int, tokens: int) -> dict[str, Any]:
     """Seconds to store a generation and to compute its figures, and their share of a step."""
     from agentsgym.evaluation.metrics import record, summarize
-    from agentsgym.runs.files import MetricsFile, RolloutWriter, read_file
+    from agentsgym.runs.files import MetricsFile, RolloutWriter
 
     played, advantages = generation(rollouts, tokens)
     with tempfile.TemporaryDirectory() as folder:
@@ -93,13 +93,7 @@ def store(rollouts: int, tokens: int) -> dict[str, Any]:
         MetricsFile(root / "metrics.jsonl").append("train", 1, figures)
         told, told_cpu = watch.read()
         files = list((root / "rollouts").glob("*.parquet"))
-        watch = common.Stopwatch("cpu")
-        last = rollouts // GROUP - 1
-        lines = (line for path in files for line in read_file(path))
-        found = [line for line in lines if line.rollout.group == last]
-        _, group_cpu = watch.read()
         size = sum(path.stat().st_size for path in files)
-    assert len(found) == GROUP
     cpu = stored_cpu + told_cpu
     count = rollouts * tokens
     return {
@@ -108,7 +102,6 @@ def store(rollouts: int, tokens: int) -> dict[str, Any]:
         "cpu_store_seconds": round(stored_cpu, 3),
         "metrics_seconds": round(told, 4),
         "megabytes": round(size / 1e6, 1),
-        "cpu_read_group_seconds": round(group_cpu, 3),
     } | {
         f"share_of_{billions}B": round(cpu / (6 * billions * 1e9 * count / FLOPS), 5)
         for billions in BILLIONS
