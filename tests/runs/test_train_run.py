@@ -121,20 +121,20 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_happened(config):
     assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
 
 
-@pytest.mark.parametrize("saved", [False, True], ids=["before the model was saved", "after it"])
-def test_a_run_killed_after_its_last_step_makes_no_further_one(config, saved):
+def test_a_run_killed_after_its_last_step_makes_no_further_one(config):
     whole = train_run(config(**{"train.save_steps": 2}))
     run = RunDirectory(config().directory)
     before, end = timeless(run.root), weights(run.model)
-    killed = {"status": "running", "after": None} | ({} if saved else {"stop_reason": None})
-    whole.model_copy(update=killed).write(run.summary)
-    if not saved:
-        shutil.rmtree(run.model)
-    again = train_run(load_run(run.root), resume=True)
-    assert (again.status, again.stop_reason, again.steps) == ("finished", "max_steps", 4)
-    assert (again.after, again.agent_tokens) == (whole.after, whole.agent_tokens)
-    assert timeless(run.root) == before
-    assert all(torch.equal(end[name], value) for name, value in weights(run.model).items())
+    for saved in (True, False):
+        killed = {"status": "running", "after": None} | ({} if saved else {"stop_reason": None})
+        whole.model_copy(update=killed).write(run.summary)
+        if not saved:
+            shutil.rmtree(run.model)
+        again = train_run(load_run(run.root), resume=True)
+        assert (again.status, again.stop_reason, again.steps) == ("finished", "max_steps", 4)
+        assert (again.after, again.agent_tokens) == (whole.after, whole.agent_tokens)
+        assert timeless(run.root) == before
+        assert all(torch.equal(end[name], value) for name, value in weights(run.model).items())
 
 
 def test_resuming_a_finished_run_only_evaluates_again(config):

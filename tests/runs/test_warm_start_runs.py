@@ -116,17 +116,6 @@ class KilledAt(Progress):
             raise KeyboardInterrupt
 
 
-class KilledBefore(Progress):
-    """Kills the process at the beginning of a phase."""
-
-    def __init__(self, phase: str) -> None:
-        self._phase = phase
-
-    def phase(self, name, what):
-        if name == self._phase:
-            raise KeyboardInterrupt
-
-
 def weights(folder):
     from safetensors.torch import load_file
 
@@ -332,13 +321,10 @@ def test_a_warm_start_that_taught_nothing_stops_before_its_evaluation(run):
 def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_stored(run):
     train_run(run("first", signal_check=False, train={"max_steps": 2}))
     warm = {"source": "rollouts", "run": "first"}
-    for name, progress in (("parts", KilledAt(1)), ("none", KilledBefore("warm_start"))):
-        with pytest.raises(KeyboardInterrupt):
-            train_run(run(name, warm=warm, signal_check=False), progress=progress)
+    with pytest.raises(KeyboardInterrupt):
+        train_run(run("parts", warm=warm, signal_check=False), progress=KilledAt(1))
     Path("first").rename("moved")
     assert train_run(load_run(Path("parts")), resume=True).status == "finished"
-    with pytest.raises(ConfigError, match="first holds no training rollouts"):
-        train_run(load_run(Path("none")), resume=True)
     with pytest.raises(ConfigError, match="first holds no training rollouts"):
         train_run(run("parts", warm=warm, signal_check=False), set_aside=True)
 
