@@ -85,12 +85,7 @@ def parse_override(argument: str) -> tuple[str, Any]:
 
 def parse_value(key: str, text: str) -> Any:
     """A value as YAML reads it, numbers such as 1e-4 included."""
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
-    except (yaml.YAMLError, ValueError):
-        raise ConfigError(f"the value of {key} is not YAML: {text!r}") from None
-    except RecursionError:
-        raise ConfigError(f"the value of {key} is nested too deeply") from None
+    return _parsed(text, f"the value of {key}")
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,15 +116,19 @@ def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
 
     Raises ConfigError with the name `source`.
     """
+    data = _parsed(text, source)
+    if not isinstance(data, dict):
+        raise ConfigError(f"{source} must hold a mapping of keys, got {type(data).__name__}")
+    return data
+
+
+def _parsed(text: str | bytes, source: str) -> Any:
     try:
-        data = yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise ConfigError(f"{source} is nested too deeply") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"{source} must hold a mapping of keys, got {type(data).__name__}")
-    return data
 
 
 class _Loader(yaml.SafeLoader):
