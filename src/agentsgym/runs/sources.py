@@ -80,12 +80,7 @@ def parse_override(argument: str) -> tuple[str, Any]:
     key, equals, text = argument.partition("=")
     if not equals or not re.fullmatch(r"[\w-]+(\.[\w-]+)*", key):
         raise ConfigError(f"{argument!r} is not KEY=VALUE (for instance seed=1)")
-    return key, parse_value(key, text)
-
-
-def parse_value(key: str, text: str) -> Any:
-    """A value as YAML reads it, numbers such as 1e-4 included."""
-    return _parsed(text, f"the value of {key}")
+    return key, _parsed(text, f"the value of {key}")
 
 
 def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
