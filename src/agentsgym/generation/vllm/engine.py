@@ -5,10 +5,9 @@ The invariant: a result's `policy_version` is the version of the weights that sa
 Weights may be updated from another thread than the one that samples.
 """
 
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 from agentsgym.generation.http import (
@@ -42,20 +41,6 @@ from agentsgym.types import (
     WeightUpdate,
 )
 from agentsgym.types.text import remember_secret
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAccess:
-    """The arguments of a `VLLMEngine` without those that belong to one process. The key is in no
-    repr of it."""
-
-    urls: Sequence[str]
-    model: str | None
-    stop_token_ids: Sequence[int]
-    vocab_size: int
-    request_timeout: float
-    retries: Retries
-    api_key: str | None = field(default=None, repr=False)
 
 
 class VLLMEngine(RemoteEngine):
@@ -107,22 +92,28 @@ class VLLMEngine(RemoteEngine):
         self.tokenizer = tokenizer
         self._files = WeightFiles()
         self._totals: Counter[str] = Counter()
-        self._seconds = 0.0  # of answered requests
         remember_secret(api_key or "")
-        self.access = ServerAccess(
-            urls=[urls] if isinstance(urls, str) else list(urls),
+        urls = [urls] if isinstance(urls, str) else list(urls)
+        self._stops = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
+        self._vocab_size = vocab_size or len(tokenizer)
+        self._timeout = request_timeout
+        self._retries = retries or Retries()
+        self._action_text = ActionText(tokenizer, self._stops)
+        self.elsewhere = partial(
+            VLLMEngine,
+            urls,
             model=model,
-            stop_token_ids=_end_ids(tokenizer) if stop_token_ids is None else stop_token_ids,
-            vocab_size=vocab_size or len(tokenizer),
             request_timeout=request_timeout,
-            retries=retries or Retries(),
+            retries=retries,
+            stop_token_ids=self._stops,
             api_key=api_key,
+            vocab_size=self._vocab_size,
         )
-        self._action_text = ActionText(tokenizer, self.access.stop_token_ids)
+        """Makes an engine over the same servers in another process, from a tokenizer."""
         self._http = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
         self._loop.at_end(self._http.close)
         self.pool = ServerPool(
-            self.access.urls,
+            urls,
             self._http,
             model=model,
             probe_ids=tokenizer.encode("The number is larger", add_special_tokens=False),
@@ -133,12 +124,6 @@ class VLLMEngine(RemoteEngine):
         except BaseException:
             self.close()
             raise
-
-    @classmethod
-    def reaching(cls, access: ServerAccess, tokenizer: Any, capacity: int) -> "VLLMEngine":
-        """An engine over the servers of another process's engine, which has this `access`."""
-        arguments = {part.name: getattr(access, part.name) for part in fields(access)}
-        return cls(tokenizer=tokenizer, capacity=capacity, **arguments)
 
     @classmethod
     def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> "VLLMEngine":
@@ -268,15 +253,12 @@ class VLLMEngine(RemoteEngine):
     def stats(self) -> EngineStats:
         """Totals since construction. `read_tokens` counts whole contexts; the part that a prefix
         cache saved is only known to the server. `extra`: `requests`, `retries`, `failures` (error
-        results), `moved` (sessions that left a dead server), `servers` (alive now), `seconds`
-        (mean time of an answered request)."""
+        results), `moved` (sessions that left a dead server), `servers` (alive now)."""
         totals = self._totals
-        answered = totals["requests"] - totals["failures"]
         extra = {
             **{name: totals[name] for name in ("requests", "retries", "failures")},
             "moved": self.pool.router.moved,
             "servers": len(self.pool.router.alive),
-            "seconds": self._seconds / max(1, answered),
         }
         return EngineStats(
             sampled_tokens=totals["sampled"],
@@ -290,7 +272,7 @@ class VLLMEngine(RemoteEngine):
         if problem is None:
             try:
                 return await with_retries(
-                    lambda: self._try(request), self.access.retries, self._tried_again
+                    lambda: self._try(request), self._retries, self._tried_again
                 )
             except (HttpError, WeightSyncError, MalformedAnswer, EngineUnavailable) as error:
                 problem = str(error)
@@ -313,17 +295,15 @@ class VLLMEngine(RemoteEngine):
             request,
             weights.model,
             max_model_len=self.pool.max_model_len,
-            stop_token_ids=self.access.stop_token_ids,
+            stop_token_ids=self._stops,
         )
-        sent_at = time.monotonic()
         answer = await self._send(server, body)
         await self.pool.confirm(server, weights)
         ids, logprobs, reason = read_completion(
-            answer, vocab_size=self.access.vocab_size, max_tokens=request.sampling.max_tokens
+            answer, vocab_size=self._vocab_size, max_tokens=request.sampling.max_tokens
         )
         self._totals["sampled"] += len(ids)
         self._totals["read"] += len(request.token_ids)
-        self._seconds += time.monotonic() - sent_at
         return GenerationResult(
             request.session_id,
             token_ids=ids,
@@ -336,7 +316,7 @@ class VLLMEngine(RemoteEngine):
     async def _send(self, server: VLLMServer, body: dict[str, Any]) -> Any:
         where = f"{server.url}/v1/completions"
         try:
-            return await self._http.post(where, body, self.access.request_timeout)
+            return await self._http.post(where, body, self._timeout)
         except Unreachable:
             server.checked = False
             raise

@@ -10,7 +10,7 @@ import pickle
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ import dill  # type: ignore[import-untyped]
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
 from agentsgym.envs.dataset import config_key
-from agentsgym.generation.vllm.engine import ServerAccess, VLLMEngine
+from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.rollout.ahead import LocalSource
 from agentsgym.rollout.processes.serve import unpack
@@ -31,14 +31,14 @@ class ActorSetup:
     """What an actor needs at its start.
 
     Args:
-        access: how its engine reaches the servers.
+        engine: makes its engine, over the learner's servers.
         tokenizer: the learner's tokenizer.
         template_options: extra arguments of the tokenizer's chat template.
         capacity: sessions that it plays at once.
         sampling: the sampling settings of training.
     """
 
-    access: ServerAccess
+    engine: Callable[..., VLLMEngine]
     tokenizer: Any
     template_options: Mapping[str, Any]
     capacity: int
@@ -67,9 +67,7 @@ class RolloutActor:
         self._setup: ActorSetup = dill.loads(setup)  # noqa: S301 - of the learner
         self._lock = threading.Lock()
         self._served = ServedWeights(-1)
-        self._engine = VLLMEngine.reaching(
-            self._setup.access, self._setup.tokenizer, self._setup.capacity
-        )
+        self._engine = self._setup.engine(self._setup.tokenizer, capacity=self._setup.capacity)
         self.adopt(served)
         self._envs = EnvPool()
         self._known: set[tuple[str, str]] = set()

@@ -165,7 +165,7 @@ class RaySource:
         capacity = -(-engine.capacity // workers)
         self._most = _QUEUE * capacity
         setup = ActorSetup(
-            access=engine.access,
+            engine=engine.elsewhere,
             tokenizer=engine.tokenizer,
             template_options=envs.template_options,
             capacity=capacity,
