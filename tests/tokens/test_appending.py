@@ -37,7 +37,7 @@ def answer(text):
     return {"role": "assistant", "content": text}
 
 
-def turns(texts, seed, count=8):
+def turns(texts, seed, count=6):
     """Growing conversations, each one turn longer."""
     rng = random.Random(seed)
     messages = [{"role": "system", "content": "Play."}] if seed % 2 else []
