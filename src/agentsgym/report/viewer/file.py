@@ -102,25 +102,14 @@ def choose(source: Source, most: int | None, named: Sequence[RolloutName] = ()) 
 
 
 def _budgets(sizes: Mapping[RolloutSet, int], most: int) -> dict[RolloutSet, int]:
-    """Two fifths for the evaluations, which are compared with each other, the rest for training."""
-    training = {one: size for one, size in sizes.items() if one.phase == "train"}
-    others = {one: size for one, size in sizes.items() if one.phase != "train"}
-    level = share(list(others.values()), max(most * 2 // 5, most - sum(training.values())))
-    kept = {one: min(size, level) for one, size in others.items()}
-    level = share(list(training.values()), most - sum(kept.values()))
-    return kept | {one: min(size, level) for one, size in training.items()}
-
-
-def share(sizes: Sequence[int], most: int) -> int:
-    """The largest number such that at most `most` are taken if each set gives as many or all. So
+    """Two fifths for the evaluations, which are compared with each other, the rest for training;
     sets of equal tasks give the same tasks."""
-    left = most
-    for place, size in enumerate(ordered := sorted(sizes)):
-        level = left // (len(ordered) - place)
-        if level < size:
-            return level
-        left -= size
-    return max(sizes, default=0)
+    others = [one for one in sizes if one.phase != "train"]
+    training = sum(size for one, size in sizes.items() if one.phase == "train")
+    each = max(most * 2 // 5, most - training) // max(1, len(others))
+    budgets = {one: min(sizes[one], each) for one in others}
+    each = (most - sum(budgets.values())) // max(1, len(sizes) - len(others))
+    return budgets | {one: min(size, each) for one, size in sizes.items() if one not in budgets}
 
 
 def _lines(contents: Contents, budget: int, named: Sequence[RolloutName]) -> list[StoredRollout]:
