@@ -2,6 +2,7 @@
 evidence to each fault, by topic."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from agentsgym.report.doctor.actions import (
     exhausted_budget,
@@ -49,7 +50,8 @@ is named; docs/doctor.md has it."""
 
 def diagnose(evidence: Evidence) -> list[Fault]:
     """Every fault that is found, in the order of the table."""
-    return [fault for rule in RULES.values() if (fault := rule(evidence)) is not None]
+    found = {name: rule(evidence) for name, rule in RULES.items()}
+    return [replace(one, fault=name) for name, one in found.items() if one is not None]
 
 
 __all__ = ["RULES", "Evidence", "Fault", "diagnose", "read_evidence"]

@@ -20,7 +20,6 @@ def malformed_actions(evidence: Evidence) -> Fault | None:
         if curve is None:
             continue
         return Fault(
-            "malformed_actions",
             "The environment cannot read many of the actions.",
             (
                 share_now(curve, f"the actions are {name}"),
@@ -69,7 +68,6 @@ def truncated_actions(evidence: Evidence) -> Fault | None:
     cap = evidence.setting("max_action_tokens")
     limit = "" if cap is None else f" of {cap} tokens"
     return Fault(
-        "truncated_actions",
         f"Many actions are cut off at the cap{limit}.",
         (
             share_now(curve, "the actions"),
@@ -92,7 +90,6 @@ def exhausted_budget(evidence: Evidence) -> Fault | None:
     if curve is None:
         return None
     return Fault(
-        "exhausted_budget",
         "Many episodes end because the tokens of the rollout are used up.",
         (share_now(curve, "the scored episodes"),),
         (
@@ -132,7 +129,6 @@ def rows_break(evidence: Evidence) -> Fault | None:
     if breaks is None:
         return None
     return Fault(
-        "rows_break",
         "The chat template rewrites earlier turns: a rollout is several rows, each with the whole "
         "context.",
         (

@@ -33,7 +33,6 @@ def rollouts_fail(evidence: Evidence) -> Fault | None:
     command = in_command(environments[0]) if environments else evidence.env
     where = f" of {', '.join(environments)}" if environments else ""
     return Fault(
-        "rollouts_fail",
         f"Rollouts{where} fail; what they played is lost.",
         (
             *(_failing(name, one) for name, one in (parts or failed).items()),
@@ -56,7 +55,6 @@ def idle_environment(evidence: Evidence) -> Fault | None:
     if not idle or len(idle) == len(names):
         return None
     return Fault(
-        "idle_environment",
         f"Of the mix, {', '.join(idle)} teaches nothing.",
         tuple(f"{name}: {why}" for name, why in idle.items()),
         (

@@ -18,20 +18,20 @@ from agentsgym.types import Rollout
 class Fault:
     """What goes wrong, in a sentence; the numbers that show it; what to try, the likeliest first;
     and rollouts to look at, by the names that `agentsgym view --rollout` takes. `steps` are the
-    first and the last optimizer step that it rests on, None where it rests on no step."""
+    first and the last optimizer step that it rests on, None where it rests on no step. `fault` is
+    its name in the table."""
 
-    fault: str
     title: str
     evidence: tuple[str, ...]
     attempts: tuple[str, ...]
     rollouts: tuple[str, ...] = ()
     steps: tuple[int, int] | None = None
+    fault: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The fault as plain data; what to try has the key `try`."""
         data = asdict(self)
-        data["try"] = data.pop("attempts")
-        return {name: list(v) if isinstance(v, tuple) else v for name, v in data.items()}
+        return {"fault": data.pop("fault"), "try": data.pop("attempts"), **data}
 
 
 _PART, _LEAST_VALUES, _MOST_VALUES = 5, 3, 40

@@ -24,7 +24,6 @@ def one_action(evidence: Evidence) -> Fault | None:
     before = _actions(evidence.early)
     text = action if len(action) <= _LONGEST else f"{action[:_LONGEST]}…"
     return Fault(
-        "one_action",
         "The policy has collapsed: nearly every action is the same.",
         (
             f"{share(now)} of {actions.total()} actions on {_tasks(sets)} tasks are {text!r}",
@@ -85,7 +84,6 @@ def entropy_gone(evidence: Evidence) -> Fault | None:
         recent.first,
     )
     return Fault(
-        "entropy_gone",
         "The policy's entropy is gone, so it explores no more, and it does not win yet.",
         (
             f"entropy {early.mean:.3g} nats per token in {early}, {recent.mean:.3g} in {recent}",
@@ -113,7 +111,6 @@ def ratios_clipped(evidence: Evidence) -> Fault | None:
         return None
     curve = evidence.curve("clipped") or evidence.curve("entropy")
     return Fault(
-        "ratios_clipped",
         "The ratio's limits bite: an update moves the policy far from the one that played.",
         tuple(lines),
         (
@@ -162,7 +159,6 @@ def sampler_mismatch(evidence: Evidence) -> Fault | None:
         return None
     curve = evidence.curve("sampler/logp_difference") or evidence.curve("sampler/ratio")
     return Fault(
-        "sampler_mismatch",
         "The sampler's probabilities are not the trainer's, so the gradient is biased.",
         lines,
         (

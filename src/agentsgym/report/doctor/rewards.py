@@ -32,7 +32,6 @@ def reference_loses(evidence: Evidence) -> Fault | None:
     if not lines:
         return None
     return Fault(
-        "reference_loses",
         "The reference player does not win: the tasks, limits or rewards are in doubt.",
         tuple(dict.fromkeys(lines)),
         (
@@ -74,7 +73,6 @@ def reward_falls(evidence: Evidence) -> Fault | None:
     if not lines:
         return None
     return Fault(
-        "reward_falls",
         "Training makes the policy worse.",
         tuple(lines),
         (
@@ -115,7 +113,6 @@ def reward_against_wins(evidence: Evidence) -> Fault | None:
     if reward is None or wins is None or rise(reward) <= 0 or rise(wins) > -_LEAST_FALL:
         return None
     return Fault(
-        "reward_against_wins",
         "The reward rises while wins fall: it pays for something else than winning.",
         (
             f"reward {reward.early.mean:.3g} in {reward.early}, {reward.recent.mean:.3g} in "
@@ -155,7 +152,6 @@ def no_signal(evidence: Evidence) -> Fault | None:
     worst = middle <= min(r.final_reward for one in sets for r in one.live)
     lost = worst and not all(has_won(member) for members in stuck for member in members)
     return Fault(
-        "no_signal",
         "Most groups give no learning signal: their rollouts all earn the same, and too little.",
         (
             f"{len(stuck)} of {len(groups)} groups that were read have one reward (median "
