@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from agentsgym.checks.token_report import REASONS, RecordedTalk, TokenReport
+from agentsgym.checks.token_report import RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv
 from agentsgym.report.doctor import RULES
+from agentsgym.tokens.template import REWRITES
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
@@ -166,7 +167,7 @@ def _rows_of(one: RecordedTalk | None) -> str:
         return "the prompt turns thoughts off"
     if one.refused:
         return "refused"
-    reasons = dict.fromkeys(REASONS[found.reason] for found in one.breaks)
+    reasons = dict.fromkeys(REWRITES[found.reason] for found in one.breaks)
     return f"{' and '.join(reasons)} ({one.cost:.1f} ×)" if reasons else "one row"
 
 

@@ -2,28 +2,17 @@
 them; and the report on it, printable and as JSON."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.failures import last_line
 from agentsgym.tokens import Codec, TemplateCodec, TokenCheck
-from agentsgym.tokens.template import TemplateFailed
+from agentsgym.tokens.template import REWRITES, TemplateFailed
 from agentsgym.types import Rollout, Row, Tokenizer
 from agentsgym.types.batch import last_row
-
-REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "thoughts": "drops earlier thoughts",
-        "opening": "writes something else before earlier answers",
-        "answer": "changes the text of earlier answers",
-        "earlier": "changes earlier turns",
-    }
-)
-"""Why a row begins, in words whose subject is the chat template."""
 
 _FAILED = f"{TemplateFailed.__module__}.{TemplateFailed.__name__}: "
 _BEFORE, _AFTER = 12, 48  # characters that are shown around a difference
@@ -262,7 +251,7 @@ def _recorded(one: RecordedTalk) -> Iterator[tuple[str, str]]:
         rows = "one row" if one.rows == 1 else f"{one.rows} rows, none of them by the template"
         yield one.name, f"{rows}: {size}"
         return
-    reasons = dict.fromkeys(REASONS[one_break.reason] for one_break in one.breaks)
+    reasons = dict.fromkeys(REWRITES[one_break.reason] for one_break in one.breaks)
     steps = dict.fromkeys(one_break.step for one_break in one.breaks)
     sentences = (
         f"the template {' and '.join(reasons)}: a new row at {_steps(list(steps))}.",

@@ -222,6 +222,15 @@ def parse_template(template: str) -> nodes.Template | None:
         return None
 
 
+REWRITES = {
+    "thoughts": "drops earlier thoughts",
+    "opening": "writes something else before earlier answers",
+    "answer": "changes the text of earlier answers",
+    "earlier": "changes earlier turns",
+}
+"""What a template changed (`Row.rewrites`), in words whose subject is the template."""
+
+
 def rewriting(was: str, now: str, messages: Sequence[Message]) -> str:
     """What changed between two renderings, in a word: "thoughts" (those of an earlier answer are
     dropped), "answer" (the text of the last answer changed), "opening" (what the template writes

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from agentsgym.report.doctor.evidence import Evidence, Fault, named, share_now
 from agentsgym.report.stored import Contents, is_malformed
+from agentsgym.tokens.template import REWRITES
 from agentsgym.types import Rollout, Step
 
 _MOST = 0.1
@@ -115,14 +116,6 @@ def _exhausted(one: Contents) -> Iterable[Rollout]:
     return (r for r in one.live if any(e.stop_reason == _BUDGET for e in r.episodes))
 
 
-_WORDS = {
-    "thoughts": "drops earlier thoughts",
-    "answer": "changes the text of the last answer",
-    "opening": "writes something else before the last answer",
-    "earlier": "changes earlier turns",
-}
-
-
 def rows_break(evidence: Evidence) -> Fault | None:
     """The chat template breaks one rollout in ten into more rows."""
     breaks = evidence.high("template_breaks", _MOST)
@@ -148,7 +141,7 @@ def rows_break(evidence: Evidence) -> Fault | None:
 
 
 def _reasons(evidence: Evidence) -> Iterator[str]:
-    for what, words in _WORDS.items():
+    for what, words in REWRITES.items():
         curve = evidence.curve(f"template_breaks/{what}")
         if curve is not None:
             yield f"the template {words} ({curve.recent.mean:.2g} per rollout)"
