@@ -20,12 +20,9 @@ from training.cells import Cell, LettersEnv
 
 CELLS = (
     ("grpo", "token", "rollout"),
-    ("dapo", "step", "steps"),
-    ("dr_grpo", "rollout", "rollout"),
-    ("cispo", "token", "steps"),
-    ("sapo", "step", "rollout"),
-    ("luspo", "rollout", "steps"),
-    ("vespo", "token", "rollout"),
+    ("dr_grpo", "rollout", "steps"),
+    ("luspo", "step", "rollout"),
+    ("vespo", "token", "steps"),
 )
 NORM = 37
 ROLLOUTS = 12
@@ -176,13 +173,7 @@ def everything(tokenizer, out, processes):
         "metrics": evaluated,
         "sessions": {rollout.session_id for phase, rollout in trainer.played if phase == "train"},
         "stored": (str(out / "run"), len(trainer.played)),
-        "epsilon_high": trainer.epsilon_high,
     }
-    again, gradients = train(
-        tokenizer, out / "b", processes, num_iterations=2, ratio_scope="rollout", max_steps=4
-    )
-    again.train()
-    result["iterated"] = weights(again)
     result["ahead"] = ahead(tokenizer, out / "ahead", processes)
     cells = [cell(tokenizer, out / "c", processes, 1 + k % 2, *c) for k, c in enumerate(CELLS)]
     result["cells"] = [gradient for gradient, _ in cells]
