@@ -6,9 +6,25 @@ from agentsgym import register
 from helpers import CountdownEnv, DigitEnv
 
 
+class Played(list):
+    """A rollout sink that keeps what it receives: (info, rollouts)."""
+
+    def __call__(self, rollouts, info):
+        self.append((info, rollouts))
+
+    def steps(self, phase="train"):
+        """Step → its rollouts."""
+        return {info["step"]: rollouts for info, rollouts in self if info["phase"] == phase}
+
+    def rollouts(self, phase="train"):
+        """All rollouts of the phase."""
+        return [r for info, rollouts in self if info["phase"] == phase for r in rollouts]
+
+
 @pytest.fixture
 def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
-    """Returns a function that builds a trainer; options are fields of GRPOEnvConfig."""
+    """Returns a function that builds a trainer, whose rollouts are in `trainer.played` if it has no
+    other sink; options are fields of GRPOEnvConfig."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
     register("Digit", DigitEnv)
@@ -45,18 +61,20 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
         }
         if isinstance(engine, str):
             engine, options = None, options | {"engine": engine}
-        env = env or DigitEnv(chat_tokenizer)
-        return GRPOEnvTrainer(
+        env, played = env or DigitEnv(chat_tokenizer), Played()
+        trainer = GRPOEnvTrainer(
             model if model is not None else tiny_llama,
             GRPOEnvConfig(**(defaults | options)),
             dataset if dataset is not None else env.get_train_dataset(),
             eval_dataset,
             chat_tokenizer,
-            rollout_sink=sink,
+            rollout_sink=sink or played,
             token_sink=token_sink,
             peft_config=peft_config,
             envs=envs,
             engine=engine,
         )
+        trainer.played = played
+        return trainer
 
     return make

@@ -32,7 +32,6 @@ class CopyEngine(EmbeddedEngine):
 
     def __init__(self, model, tokenizer, **options):
         super().__init__(copy.deepcopy(model), tokenizer, **options)
-        self.versions = []
 
     def update_weights(self, update):
         assert not self._requests
@@ -42,35 +41,20 @@ class CopyEngine(EmbeddedEngine):
                 ours.copy_(trained)
         self.reset()
         self.policy_version = update.version
-        self.versions.append(update.version)
 
 
-class Watch:
-    """Keeps the training rollouts of each step."""
-
-    def __init__(self):
-        self.steps = {}
-
-    def __call__(self, rollouts, info):
-        if info["phase"] == "train":
-            self.steps[info["step"]] = rollouts
-
-    def tasks(self):
-        return [{(r.group, r.task_data["seed"]) for r in at} for at in self.steps.values()]
-
-
-def check_steps(watch, ahead):
+def check_steps(trainer, ahead):
     """Each batch is its generation, in the order of the requests, and none is too old."""
-    for step, rollouts in watch.steps.items():
+    for step, rollouts in trainer.played.steps().items():
         places = [(2 * step + group, index) for group in range(2) for index in range(4)]
         assert [(r.group, r.index) for r in rollouts] == places
         assert not any(r.failed for r in rollouts)
         assert all(step - ahead <= r.policy_version <= step for r in rollouts)
 
 
-def check_noise(watch, trainer):
+def check_noise(trainer):
     """Each rollout has the task and the seed of its place in its generation."""
-    for rollout in (rollout for at in watch.steps.values() for rollout in at):
+    for rollout in trainer.played.rollouts():
         generation, group = divmod(rollout.group, 2)
         task = trainer.tasks.generation(generation)[group]["task_data"]
         assert rollout.task_data == task
@@ -79,23 +63,22 @@ def check_noise(watch, trainer):
 
 @pytest.fixture
 def ahead(make_trainer, chat_tokenizer):
-    """Returns a function that makes a trainer and what it is watched with."""
+    """Returns a function that makes a trainer."""
 
     def make(**options):
-        model, watch = random_llama(chat_tokenizer), Watch()
+        model = random_llama(chat_tokenizer)
         engine = CopyEngine(model, chat_tokenizer, capacity=3)
-        trainer = make_trainer(model=model, engine=engine, sink=watch, **(OPTIONS | options))
-        return trainer, watch
+        return make_trainer(model=model, engine=engine, **(OPTIONS | options))
 
     return make
 
 
 @pytest.mark.parametrize("staleness", [1, 2])
 def test_batches_are_whole_groups_that_are_not_too_old(ahead, staleness):
-    trainer, watch = ahead(max_staleness=staleness)
+    trainer = ahead(max_staleness=staleness)
     trainer.train()
-    check_steps(watch, staleness)
-    check_noise(watch, trainer)
+    check_steps(trainer, staleness)
+    check_noise(trainer)
     log = [entry for entry in trainer.state.log_history if "staleness" in entry]
     assert len(log) == 5 and log[0]["staleness"] == 0
     assert max(entry["staleness/max"] for entry in log) <= staleness
@@ -108,28 +91,24 @@ def test_batches_are_whole_groups_that_are_not_too_old(ahead, staleness):
 
 def test_an_evaluation_samples_from_the_current_weights(ahead, chat_tokenizer):
     """And its rollouts come into no batch."""
-    seen = []
     tasks = task_dataset(DigitEnv(chat_tokenizer), [{"seed": 100 + k} for k in range(3)])
-    trainer, watch = ahead(max_staleness=2, eval_dataset=tasks, eval_strategy="steps", eval_steps=2)
-    keep = trainer.rollout_sink
-
-    def sink(rollouts, info):
-        seen.extend((info["step"], r.policy_version) for r in rollouts if info["phase"] == "eval")
-        keep(rollouts, info)
-
-    trainer.rollout_sink = sink
+    trainer = ahead(max_staleness=2, eval_dataset=tasks, eval_strategy="steps", eval_steps=2)
     trainer.train()
-    check_steps(watch, 2)
-    assert seen == [(step, step) for step in (2, 4, 5) for _ in range(3)]
-    assert all(r.task_data["seed"] < 100 for at in watch.steps.values() for r in at)
+    check_steps(trainer, 2)
+    versions = {
+        step: [r.policy_version for r in rollouts]
+        for step, rollouts in trainer.played.steps("eval").items()
+    }
+    assert versions == {step: [step] * 3 for step in (2, 4, 5)}
+    assert all(r.task_data["seed"] < 100 for r in trainer.played.rollouts())
 
 
 def test_groups_without_signal_are_replaced_by_others(ahead):
-    trainer, watch = ahead(
+    trainer = ahead(
         max_staleness=1, zero_signal_groups="resample", max_resample_rounds=1, max_steps=3
     )
     trainer.train()
-    for rollouts in watch.steps.values():
+    for rollouts in trainer.played.steps().values():
         groups = [rollouts[:4], rollouts[4:]]
         assert all(len({r.group for r in group}) == 1 for group in groups)
         assert all(len({r.task_data["seed"] for r in group}) == 1 for group in groups)
@@ -138,17 +117,17 @@ def test_groups_without_signal_are_replaced_by_others(ahead):
 def test_a_resumed_run_goes_on_with_the_generation_of_its_step(ahead, tmp_path):
     """No task is lost, however far ahead it plays now."""
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4}
-    trainer, before = ahead(max_staleness=2, **saving)
+    trainer = ahead(max_staleness=2, **saving)
     trainer.add_callback(_StopAt(2))
     trainer.train()
-    check_steps(before, 2)
+    check_steps(trainer, 2)
     for staleness in (3, 1, 0):
-        trainer, watch = ahead(max_staleness=staleness, **saving)
+        trainer = ahead(max_staleness=staleness, **saving)
         trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-        assert list(watch.steps) == [2, 3]
+        assert list(trainer.played.steps()) == [2, 3]
         if staleness:
-            check_steps(watch, staleness)
-            check_noise(watch, trainer)
+            check_steps(trainer, staleness)
+            check_noise(trainer)
 
 
 def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
@@ -162,13 +141,13 @@ def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_t
 
     options = {"save_strategy": "steps", "save_steps": 2, "shuffle_dataset": False}
     for staleness, steps, resume in ((1, 3, None), (2, 5, 2), (0, 5, 2)):
-        trainer, watch = ahead(
+        trainer = ahead(
             dataset=IterableDataset.from_generator(stream),
             max_staleness=staleness, max_steps=steps, **options,
         )  # fmt: skip
         drawn.clear()
         trainer.train(resume_from_checkpoint=resume and str(tmp_path / "out" / "checkpoint-2"))
-        for step, rollouts in watch.steps.items():
+        for step, rollouts in trainer.played.steps().items():
             tasks = [2 * step % 6] * 4 + [(2 * step + 1) % 6] * 4
             assert [r.task_data["seed"] for r in rollouts] == tasks
         assert 0 <= len(drawn) - 2 * steps <= 2
@@ -185,7 +164,7 @@ class _StopAt(TrainerCallback):
 def test_a_trainer_that_stopped_early_goes_on_with_its_engine(ahead, monkeypatch):
     """When the action that was being sampled has ended: only one thread polls the engine."""
     monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.0)
-    trainer, _ = ahead(max_staleness=2)
+    trainer = ahead(max_staleness=2)
     trainer.add_callback(_StopAt(1))
     engine, polling, together = trainer.collector.engine, [], []
 
@@ -204,7 +183,7 @@ def test_a_trainer_that_stopped_early_goes_on_with_its_engine(ahead, monkeypatch
 
 
 def test_an_error_while_playing_ends_training_with_its_reason(ahead):
-    trainer, _ = ahead(max_staleness=2)
+    trainer = ahead(max_staleness=2)
     engine, polls = trainer.collector.engine, []
 
     def poll():
@@ -228,7 +207,7 @@ def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, mo
             return plain(self, given)
 
         monkeypatch.setattr(LocalSource, name, spy)
-    trainer, _ = ahead(max_staleness=1, max_steps=3)
+    trainer = ahead(max_staleness=1, max_steps=3)
     trainer.train()
     assert told == [0, 16, 1, 8, 2]
 
@@ -295,21 +274,20 @@ def test_a_failed_rollout_has_no_age():
 @pytest.mark.slow
 def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_trainer, chat_tokenizer):
     """Without `max_staleness` to the bit; with it on other weights; its death is told at once."""
-    embedded, expected = Watch(), make_trainer(model=random_llama(chat_tokenizer), **OPTIONS)
-    expected.rollout_sink = embedded
+    expected = make_trainer(model=random_llama(chat_tokenizer), **OPTIONS)
     expected.train()
-    watch = Watch()
     model = random_llama(chat_tokenizer)
-    trainer = make_trainer(model=model, sink=watch, engine="process", **OPTIONS)
+    trainer = make_trainer(model=model, engine="process", **OPTIONS)
     trainer.train()
-    assert watch.steps == embedded.steps
+    assert trainer.played.steps() == expected.played.steps()
     for ours, theirs in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
         assert torch.equal(ours, theirs)
-    watch.steps.clear()
+    trainer.played.clear()
     trainer.args.max_staleness = 2
     trainer.train()
-    check_steps(watch, 2)
-    assert any(r.policy_version < step for step, at in watch.steps.items() for r in at)
+    check_steps(trainer, 2)
+    played = trainer.played.steps().items()
+    assert any(r.policy_version < step for step, rollouts in played for r in rollouts)
     kill = _KillAt(2)
     kill.pid = lambda: trainer.collector.engine.pid
     trainer.add_callback(kill)
@@ -324,10 +302,8 @@ def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_traine
 def test_an_adapter_is_sampled_from_in_a_process(make_trainer, chat_tokenizer):
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
-    watch = Watch()
     trainer = make_trainer(
         model=random_llama(chat_tokenizer),
-        sink=watch,
         engine="process",
         peft_config=config,
         gradient_checkpointing=True,
@@ -335,7 +311,7 @@ def test_an_adapter_is_sampled_from_in_a_process(make_trainer, chat_tokenizer):
         **OPTIONS,
     )
     trainer.train()
-    check_steps(watch, 1)
+    check_steps(trainer, 1)
     ratios = [entry for entry in trainer.state.log_history if "sampler/logp_difference" in entry]
     assert ratios[0]["sampler/logp_difference"] < 1e-5
     trainer.collector.engine.close()

@@ -113,35 +113,25 @@ def test_a_run_that_ended_within_a_generation_goes_on_at_the_next_boundaries(
 ):
     options = {"num_iterations": 3, "save_strategy": "steps", "save_steps": 100}
     make_trainer(model=copy.deepcopy(tiny_llama), max_steps=4, **options).train()
-    played = []
-    trainer = make_trainer(
-        model=tiny_llama,
-        max_steps=9,
-        sink=lambda rollouts, info: played.append(info["step"]),
-        **options,
-    )
+    trainer = make_trainer(model=tiny_llama, max_steps=9, **options)
     trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-4"))
-    assert played == [4, 6]
+    assert list(trainer.played.steps()) == [4, 6]
 
 
 def test_a_run_that_has_made_all_its_steps_makes_no_more(make_trainer, tmp_path):
     options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
     make_trainer(**options).train()
-    played = []
-    trainer = make_trainer(sink=lambda _, info: played.append(info["step"]), **options)
+    trainer = make_trainer(**options)
     trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-    assert trainer.state.global_step == 2 and not played
+    assert trainer.state.global_step == 2 and not trainer.played
 
 
 def test_a_second_training_plays_anew(make_trainer):
     """Nothing of the first one's last generation is left."""
-    played = []
-    trainer = make_trainer(
-        num_iterations=3, max_steps=4, sink=lambda _, info: played.append(info["step"])
-    )
+    trainer = make_trainer(num_iterations=3, max_steps=4)
     trainer.train()
     trainer.train()
-    assert played == [0, 3, 0, 3]
+    assert [info["step"] for info, _ in trainer.played] == [0, 3, 0, 3]
 
 
 def test_the_rate_falls_when_the_reward_stops_rising(make_trainer):

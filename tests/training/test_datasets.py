@@ -50,15 +50,12 @@ def streamed(rows):
     return IterableDataset.from_generator(lambda: iter(copy.deepcopy(rows)))
 
 
-class Playing(list):
-    """A rollout sink that keeps the phase, the step and the seeds of the tasks played."""
+def seeds(rollouts):
+    return [r.task_data.get("seed") for r in rollouts]
 
-    def __call__(self, rollouts, info):
-        tasks = [r.task_data.get("seed") for r in rollouts]
-        self.append((info["phase"], info.get("dataset"), info["step"], tasks))
 
-    def trained_on(self):
-        return [tasks for phase, _, _, tasks in self if phase == "train"]
+def trained_on(trainer):
+    return [seeds(rollouts) for rollouts in trainer.played.steps().values()]
 
 
 # -- evaluation sets ------------------------------------------------------------------------------
@@ -66,12 +63,11 @@ class Playing(list):
 
 @pytest.mark.parametrize("shape", [list, table, streamed, iter])
 def test_an_evaluation_set_in_any_shape_gives_the_same_metrics(make_trainer, env, shape):
-    played = Playing()
-    options = {"eval_strategy": "steps", "eval_steps": 1, "sink": played, "learning_rate": 0.0}
+    options = {"eval_strategy": "steps", "eval_steps": 1, "learning_rate": 0.0}
     trainer = make_trainer(env, eval_dataset=shape(digits(5, 6, 7)), **options)
     trainer.train()
-    evaluations = [tasks for phase, _, _, tasks in played if phase == "eval"]
-    assert evaluations == [[5, 6, 7]] * 2
+    evaluations = trainer.played.steps("eval").values()
+    assert [seeds(rollouts) for rollouts in evaluations] == [[5, 6, 7]] * 2
     assert len([e for e in trainer.state.log_history if "eval_reward" in e]) == 2
 
 
@@ -84,14 +80,14 @@ def test_an_evaluation_set_in_any_shape_gives_the_same_metrics(make_trainer, env
     ids=["DatasetDict", "IterableDatasetDict"],
 )
 def test_several_evaluation_sets_each_have_their_metrics(make_trainer, env, shape):
-    played = Playing()
     sets = shape({"near": digits(1, 2), "far": digits(3)})
     trainer = make_trainer(
         env, eval_dataset=sets, eval_strategy="steps", eval_steps=2, save_strategy="steps",
-        save_steps=2, load_best_model_at_end=True, metric_for_best_model="far_reward", sink=played,
+        save_steps=2, load_best_model_at_end=True, metric_for_best_model="far_reward",
     )  # fmt: skip
     trainer.train()
-    assert [(name, step, tasks) for phase, name, step, tasks in played if phase == "eval"] == [
+    evaluated = [(info, rollouts) for info, rollouts in trainer.played if info["phase"] == "eval"]
+    assert [(info["dataset"], info["step"], seeds(played)) for info, played in evaluated] == [
         ("near", 2, [1, 2]),
         ("far", 2, [3]),
     ]
@@ -111,11 +107,10 @@ def test_with_several_sets_the_best_model_needs_to_know_which_decides(make_train
 
 
 def test_evaluation_of_other_tasks_than_the_trainers(make_trainer, env):
-    played = Playing()
-    trainer = make_trainer(env, sink=played)
+    trainer = make_trainer(env)
     assert trainer.evaluate(digits(1, 2), metric_key_prefix="test")["test_steps"] > 0
     assert set(trainer.evaluate({"a": streamed(digits(3))})) > {"eval_a_reward"}
-    assert [tasks for *_, tasks in played] == [[1, 2], [3]]
+    assert [seeds(rollouts) for _, rollouts in trainer.played] == [[1, 2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -189,21 +184,20 @@ def test_what_cannot_be_trained_on_is_told(make_trainer, env, dataset, words):
 
 def test_a_streamed_training_set_plays_its_tasks_in_groups(make_trainer, env):
     """5 tasks, 2 in a generation: the fifth is left out, then the stream begins again."""
-    played = Playing()
     trainer = make_trainer(
-        env, dataset=streamed(digits(*range(5))), max_steps=3, sink=played, shuffle_dataset=False
+        env, dataset=streamed(digits(*range(5))), max_steps=3, shuffle_dataset=False
     )
     trainer.train()
-    assert played.trained_on() == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4, [0] * 4 + [1] * 4]
+    assert trained_on(trainer) == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4, [0] * 4 + [1] * 4]
 
 
 def test_a_stream_is_shuffled_by_the_seed_and_anew_in_each_pass(make_trainer, env):
     orders = []
     for seed in (1, 1, 2):
-        played = Playing()
         data = streamed(digits(*range(6)))
-        make_trainer(env, dataset=data, max_steps=6, sink=played, seed=seed).train()
-        orders.append([tasks[::4] for tasks in played.trained_on()])
+        trainer = make_trainer(env, dataset=data, max_steps=6, seed=seed)
+        trainer.train()
+        orders.append([tasks[::4] for tasks in trained_on(trainer)])
     first, again, other = orders
     assert first == again != other
     assert first[:3] != first[3:]
@@ -217,13 +211,10 @@ def test_resuming_on_a_stream_equals_no_interruption(make_trainer, env, tiny_lla
     }  # fmt: skip
 
     def run(resume=None):
-        played = Playing()
         data = streamed(digits(*range(4)))
-        trainer = make_trainer(
-            env, model=copy.deepcopy(tiny_llama), dataset=data, sink=played, **options
-        )
+        trainer = make_trainer(env, model=copy.deepcopy(tiny_llama), dataset=data, **options)
         trainer.train(resume_from_checkpoint=resume)
-        return played, [p.detach().clone() for p in trainer.model.parameters()]
+        return trained_on(trainer), [p.detach().clone() for p in trainer.model.parameters()]
 
     whole, expected = run()
     resumed, weights = run(str(tmp_path / "checkpoint-4"))
@@ -233,11 +224,10 @@ def test_resuming_on_a_stream_equals_no_interruption(make_trainer, env, tiny_lla
 
 def test_bad_rows_of_a_stream_are_left_out_and_counted(make_trainer, env, caplog):
     rows = [*digits(0), BAD["environment"], *digits(1), BAD["config"], *digits(2, 3)]
-    played = Playing()
     options = {"dataset": streamed(rows), "max_steps": 2, "shuffle_dataset": False}
-    trainer = make_trainer(env, sink=played, max_bad_rows=2, **options)
+    trainer = make_trainer(env, max_bad_rows=2, **options)
     trainer.train()
-    assert played.trained_on() == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4]
+    assert trained_on(trainer) == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4]
     assert trainer.state.log_history[1]["bad_rows"] == 2
     assert "row 1 of the stream is bad" in caplog.text and "Nowhere" in caplog.text
     with pytest.raises(ValueError, match=r"row 3 of the stream.*max_bad_rows=1"):
@@ -337,11 +327,10 @@ def test_a_trainer_draws_from_a_file(make_trainer, large, tmp_path):
     rows = digits(*range(4)) + digits(4, env="Nowhere") + digits(5, 6, 7, 8)
     path = tmp_path / "tasks.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    seeds = []
     trainer = make_trainer(
         large, dataset=TaskFile(path), max_steps=1, shuffle_dataset=False, num_generations=2,
         per_device_train_batch_size=12,
-        sink=lambda rollouts, info: seeds.extend(r.task_data["seed"] for r in rollouts[::2]),
     )  # fmt: skip
     trainer.train()
-    assert seeds == [0, 1, 2, 3, 5, 5] and trainer.state.log_history[0]["bad_rows"] == 1
+    assert trained_on(trainer)[0][::2] == [0, 1, 2, 3, 5, 5]
+    assert trainer.state.log_history[0]["bad_rows"] == 1

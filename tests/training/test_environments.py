@@ -23,14 +23,13 @@ register("tests/Silent", SilentEnv)
 
 def test_a_mixed_training_logs_each_environments_figures_as_an_evaluation_does(make_trainer):
     """A figure that only one of the environments has is over its rollouts."""
-    played = []
     silent, digits = SilentEnv().get_train_dataset(), DigitEnv().get_train_dataset()
     data = concatenate_datasets([digits.select(range(2)), silent.select(range(2))])
     trainer = make_trainer(
-        dataset=data, eval_dataset=data, max_steps=1, per_device_train_batch_size=16,
-        sink=lambda rollouts, info: played.extend(rollouts),
-    )  # fmt: skip
+        dataset=data, eval_dataset=data, max_steps=1, per_device_train_batch_size=16
+    )
     trainer.train()
+    played = trainer.played.rollouts()
     logged = next(entry for entry in trainer.state.log_history if "reward" in entry)
     evaluated = assess(played)
     of_digits = [r for r in played if r.env_class_path == "Digit"]
@@ -50,7 +49,6 @@ def test_a_mixed_training_logs_each_environments_figures_as_an_evaluation_does(m
 
 
 def test_an_environment_object_plays_its_rows_in_training(make_trainer):
-    played = []
     env = TwentyQuestionsEnv(
         None,
         {"max_steps_per_episode": 2},
@@ -59,10 +57,9 @@ def test_an_environment_object_plays_its_rows_in_training(make_trainer):
     data = env.get_train_dataset().select(range(4))
     with pytest.raises(ConfigError, match=r"an answerer of its own.*envs=\[env\]"):
         make_trainer(dataset=data)
-    trainer = make_trainer(
-        dataset=data, envs=[env], max_steps=1, sink=lambda rollouts, info: played.extend(rollouts)
-    )
+    trainer = make_trainer(dataset=data, envs=[env], max_steps=1)
     trainer.train()
+    played = trainer.played.rollouts()
     answers = [s.info.get("answer") for r in played for s in r.episodes[0].steps]
     assert set(answers) <= {"No", None} and "No" in answers
     assert env.tokenizer is None and not any(r.failed for r in played)

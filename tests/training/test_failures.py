@@ -42,14 +42,7 @@ def break_at(step):
 def test_training_stops_at_the_first_generation_that_failed_and_says_why(
     make_trainer, breaks_later, tmp_path
 ):
-    seen = []
-    trainer = make_trainer(
-        breaks_later,
-        max_steps=30,
-        save_strategy="steps",
-        save_steps=2,
-        sink=lambda rollouts, info: seen.append((info["step"], [r.failed for r in rollouts])),
-    )
+    trainer = make_trainer(breaks_later, max_steps=30, save_strategy="steps", save_steps=2)
     trainer.add_callback(break_at(3))
     with pytest.raises(EveryRolloutFailed) as caught:
         trainer.train()
@@ -57,7 +50,8 @@ def test_training_stops_at_the_first_generation_that_failed_and_says_why(
     assert "all 8 rollouts" in text and "after step 3" in text
     assert "the answerer is down" in text.splitlines()[-1]
     assert "_step_episode" in caught.value.traceback
-    assert [step for step, _ in seen] == [0, 1, 2, 3] and all(seen[-1][1])
+    played = trainer.played.steps()
+    assert list(played) == [0, 1, 2, 3] and all(r.failed for r in played[3])
     assert [e["step"] for e in trainer.state.log_history] == [1, 2, 3]
     assert [p.name for p in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-2"]
 

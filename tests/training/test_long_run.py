@@ -35,7 +35,7 @@ def test_nothing_grows_over_300_steps(make_trainer, chat_tokenizer):
     trainer = make_trainer(
         env, eval_dataset=env.get_eval_dataset(), max_steps=300, learning_rate=1e-4,
         logging_steps=10, eval_strategy="steps", eval_steps=50, save_strategy="steps",
-        save_steps=50, save_total_limit=1,
+        save_steps=50, save_total_limit=1, sink=lambda rollouts, info: None,
     )  # fmt: skip
     watch = Watch((100, 200, 300))
     trainer.add_callback(watch)

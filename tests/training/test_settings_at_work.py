@@ -85,7 +85,6 @@ def visible(text):
 
 
 def test_log_completions_writes_a_line_per_rollout(make_trainer, tmp_path, chat_tokenizer):
-    played = []
     env = DigitEnv(chat_tokenizer)
     trainer = make_trainer(
         env,
@@ -94,11 +93,9 @@ def test_log_completions_writes_a_line_per_rollout(make_trainer, tmp_path, chat_
         eval_steps=2,
         log_completions=True,
         num_completions_to_print=1,
-        sink=lambda rollouts, info: played.append((info["phase"], rollouts)),
     )
     trainer.train()
-    training = [rollouts for phase, rollouts in played if phase == "train"]
-    for step, rollouts in enumerate(training, 1):
+    for step, rollouts in enumerate(trainer.played.steps().values(), 1):
         table = pd.read_parquet(
             tmp_path / "out" / "completions" / f"completions_{step:05d}.parquet"
         )

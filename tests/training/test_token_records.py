@@ -29,13 +29,11 @@ class Kept:
 
 @pytest.mark.parametrize(("settings", "steps"), [({}, [0, 1]), ({"num_iterations": 2}, [0])])
 def test_the_numbers_are_those_of_the_loss(make_trainer, settings, steps):
-    played, records = Kept(), Kept()
-    trainer = make_trainer(
-        sink=played, token_sink=records, token_records=3, max_steps=2, **settings
-    )
+    records = Kept()
+    trainer = make_trainer(token_sink=records, token_records=3, max_steps=2, **settings)
     trainer.train()
     assert [info["step"] for _, info in records.calls] == steps
-    rollouts = {r.session_id: r for r in played.calls[0][0]}
+    rollouts = {r.session_id: r for r in trainer.played.steps()[0]}
     found, _ = records.calls[0]
     assert len(found) == 3
     for record in found:

@@ -141,18 +141,13 @@ def test_training_stops_when_there_is_nothing_to_learn(make_trainer, chat_tokeni
 
 
 def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tokenizer):
-    played = []
     env = DigitEnv(chat_tokenizer)
     trainer = make_trainer(
-        env,
-        eval_dataset=env.get_eval_dataset(),
-        eval_rollouts=3,
-        eval_temperature=0.0,
-        sink=lambda rollouts, info: played.append((info["phase"], len(rollouts))),
+        env, eval_dataset=env.get_eval_dataset(), eval_rollouts=3, eval_temperature=0.0
     )
     trainer._compute_loss = None
     metrics = trainer.evaluate()
-    assert played == [("eval", 24)]
+    assert len(trainer.played.rollouts("eval")) == 24 and len(trainer.played) == 1
     assert set(metrics) >= {"eval_win_rate", "eval_reward", "eval_steps"}
     assert metrics["eval_reward"] == metrics["eval_win_rate"]
 

@@ -80,14 +80,11 @@ def test_an_engine_without_a_tokenizer_is_refused(make_trainer, inner):
 
 
 def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
-    engine, played = ToyEngine(inner), []
-
-    def sink(rollouts, info):
-        played.append((info["phase"], {rollout.policy_version for rollout in rollouts}))
-
-    trainer = make_trainer(engine=engine, sink=sink, max_steps=2, model=inner.model)
+    engine = ToyEngine(inner)
+    trainer = make_trainer(engine=engine, max_steps=2, model=inner.model)
     trainer.train()
     trainer.evaluate(trainer.train_dataset.select(range(2)))
+    played = [(info["phase"], {r.policy_version for r in at}) for info, at in trainer.played]
     assert played == [("train", {0}), ("train", {1}), ("eval", {2})]
     assert engine.told == [(0, True), (1, True), (2, True)]
     trainer.push_weights(2)
