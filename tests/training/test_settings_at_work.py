@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from transformers import MixtralConfig, MixtralForCausalLM
 
 from agentsgym.training import GRPOEnvTrainer
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.training.loss.weights import PER_TOKEN, assign_weights, count
 from agentsgym.training.metrics import completion_lines
 from agentsgym.types import Episode, Rollout
+from family_models import family_model
 from helpers import DigitEnv
 from training.cells import random_rollouts
 
@@ -28,29 +28,6 @@ ASKS = (
 def rollouts_of(trainer):
     trainer.model.train()
     return trainer._prepare_inputs([])["rollouts"]
-
-
-@pytest.fixture
-def tiny_mixtral(chat_tokenizer):
-    """A random mixture of 4 experts, 2 of them at a time."""
-    torch.manual_seed(0)
-    config = MixtralConfig(
-        vocab_size=len(chat_tokenizer),
-        hidden_size=32,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        sliding_window=None,
-        max_position_embeddings=1024,
-        pad_token_id=chat_tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=chat_tokenizer.eos_token_id,
-        router_aux_loss_coef=0.02,
-    )
-    return MixtralForCausalLM(config).eval()
 
 
 def test_chat_template_kwargs_reach_the_prompt(make_trainer, chat_tokenizer):
@@ -117,8 +94,9 @@ def test_the_line_of_a_failed_rollout_and_of_one_that_prints_escapes():
     assert (line.reward, line.advantage) == (1.0, 0.0)
 
 
-def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, tiny_mixtral):
-    trainer = make_trainer(model=tiny_mixtral)
+def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, chat_tokenizer):
+    options = {"vocab_size": len(chat_tokenizer), "router_aux_loss_coef": 0.02}
+    trainer = make_trainer(model=family_model("qwen3_moe", **options))
     assert trainer.loss.aux_coef == 0.02
     inputs = {"rollouts": rollouts_of(trainer)}
     gate = trainer.model.model.layers[0].mlp.gate.weight
