@@ -140,11 +140,6 @@ class DigitEnv(MultistepEnv):
         return task_dataset(self, [{"seed": 100 + k} for k in range(8)])
 
 
-def by_index(table):
-    """A custom estimator: +1 on even rollouts, -1 on odd ones, whatever they earned."""
-    return 1.0 - 2.0 * (table.rollout % 2)
-
-
 def example_in_first_prompt(env, task):
     """The example of an action at the end of the first prompt of an episode."""
     state = env._initialize_episode("example", task)

@@ -172,19 +172,6 @@ def step_return(groups):
     return result
 
 
-def rloo(groups):
-    """Sum of rewards minus the mean sum of the others, on each step."""
-    result = []
-    for rollouts in groups:
-        sums = [sum(steps) for steps in rollouts]
-        group = []
-        for i, steps in enumerate(rollouts):
-            others = [s for j, s in enumerate(sums) if j != i]
-            group.append([sums[i] - sum(others) / len(others)] * len(steps))
-        result.append(group)
-    return result
-
-
 def trial(groups):
     """`groups[g][i][e]` lists the rewards of episode e; everything is scored, and the return is the
     mean over the episodes."""

@@ -257,7 +257,7 @@ def by_reference(estimator, played, scaled):
         numbers = reference.trial(nested)
     else:
         flat = [[episodes[0] for episodes in group] for group in nested]
-        found = getattr(reference, estimator)(flat)
+        found = reference.step_return(flat)
         numbers = [[[steps] for steps in group] for group in found]
     return {(g, i): numbers[a][b] for a, g in enumerate(groups) for b, i in enumerate(members[g])}
 
@@ -289,7 +289,7 @@ def as_reference(rollouts, numbers, old=None):
 END_TO_END = [
     ("grpo", "grpo", "rollout", 1, 1),
     ("grpo", "dapo", "steps", 2, 1),
-    ("rloo", "luspo", "rollout", 2, 2),
+    ("step_return", "luspo", "rollout", 2, 2),
     ("step_return", "dr_grpo", "steps", 1, 2),
     ("step_return", "cispo", "rollout", 1, 2),
     ("trial", "dapo", "rollout", 1, 2),
