@@ -71,15 +71,6 @@ def test_an_exception_or_an_interrupt_of_the_engine(chat_tokenizer, fails, inter
     assert env.ended() == env.begun() > 0 and not env.active_states
 
 
-def test_an_exception_of_the_agent():
-    def fault(messages):
-        raise SystemExit("no")
-
-    env = EndingEnv()
-    assert env.run_trial([{}], ScriptedAgent(fault)).rollouts[0].failed
-    assert env.ended() == env.begun() == 1
-
-
 def test_a_budget_without_room_for_the_first_prompt(chat_tokenizer):
     env = EndingEnv(chat_tokenizer, {"episodes_per_trial": 2})
     row = {"env_class_path": env.class_path, "env_config": env.env_config, "task_data": {}}

@@ -3,8 +3,7 @@
 import pytest
 from doubles import CupsEnv
 
-from agentsgym import ScriptedAgent, TwentyQuestionsEnv
-from agentsgym.envs.classical_reasoning import ClassicalReasoningEnv
+from agentsgym import ScriptedAgent
 from helpers import CountdownEnv
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"}
@@ -87,12 +86,3 @@ def test_an_answer_without_room_in_the_budget_is_not_shown(plain_tokenizer):
     [rollout] = batch.rollouts
     assert rollout.episodes[0].stop_reason == "max_rollout_tokens"
     assert rollout.episodes[1].steps[0].observation.startswith("The episode is over.")
-
-
-def test_shipped_environments_answer_a_lost_last_action():
-    task = {"solution": "apple", "seed": 0}
-    prompt = second_prompt(TwentyQuestionsEnv(None, TRIAL), task, "[chair]", "[chair]")
-    assert prompt.startswith("Wrong. Turns left: 19.\nThe episode is over. Reward: 0.\n\n")
-    task = {"questions": [{"question": "What is 1 + 1?", "answer": ["2"]}], "seed": 0}
-    prompt = second_prompt(ClassicalReasoningEnv(None, TRIAL), task, "3", "3")
-    assert prompt.startswith("That is wrong.\nThe episode is over. Reward: 0.\n\nWhat is")

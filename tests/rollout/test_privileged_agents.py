@@ -84,12 +84,6 @@ def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tok
     ]
 
 
-def test_a_limit_ends_an_episode_for_the_agent_too():
-    agent = Asks()
-    Listed(None, {**TRIAL, "max_steps_per_episode": 1}).run_trial([TASK], agent)
-    assert [over for *_, over, _ in agent.heard] == [False, True, False]
-
-
 def test_a_lone_episode_is_the_first_of_its_trial():
     agent, env = Asks(), ToldEnv(None, TRIAL)
     env.active_states["me"] = env._begin_episode("me", TASK, env.trial_info())

@@ -165,20 +165,6 @@ def test_faults_under_an_engine_end_their_own_session(name, tiny_llama, chat_tok
     assert engine.poll() == [] and not engine._caches.sessions
 
 
-@pytest.mark.parametrize("error", [SystemExit(2), GeneratorExit(), StopIteration("x"), Mute()])
-def test_an_agent_that_raises_ends_its_session(error):
-    class Raising:
-        def get_action(self, messages, agent_state):
-            if (agent_state or 0) == 1:
-                raise error
-            return "a", 1
-
-    env = FaultyEnv(PLAIN, {"episodes_per_trial": 2})
-    batch = env.run_trial([{"rewards": [0.0, 1.0]}], Raising(), return_all_steps=True)
-    assert batch.rollouts[0].failed and type(error).__name__ in batch.rollouts[0].error
-    assert [len(batch[key][0]) for key in ("ids", "mask", "messages", "rewards")] == [1] * 4
-
-
 def test_tasks_nested_too_deep_fail_alone(tmp_path):
     deep = []
     for _ in range(20_000):
@@ -259,64 +245,53 @@ def test_an_agent_that_edits_messages_edits_no_record():
     assert contents == ["Is it an animal?", "a", "The number is 1", "a"]
 
 
-PLACES = ["init", "prompt", "step", "reward", "result", "reflection", "memory", "agent"]
+HOOKS = {
+    "_initialize_episode": CountdownEnv._initialize_episode,
+    "_format_prompt": CountdownEnv._format_prompt,
+    "_step_episode": CountdownEnv._step_episode,
+    "_calculate_reward": lambda self, state, actions, final_action, rewards: sum(rewards) + 1,
+    "_format_result": lambda self, state, reward: "over",
+    "_format_reflection": lambda self, state, reward: "reflect",
+    "_format_memory": lambda self, reflection: reflection,
+    "get_action": lambda self, messages, agent_state: ("a", None),
+}
 
 
 class BreakingEnv(CountdownEnv):
     """Raises in the given hook, in the given one of its calls."""
 
-    place, call = "", 0
+    place, call, error = "", 0, RuntimeError
 
-    def _count(self, place):
-        if place == type(self).place:
-            type(self).call -= 1
-            if type(self).call < 0:
-                raise RuntimeError(f"broke in {place}")
 
-    def _initialize_episode(self, session_id, task_data):
-        self._count("init")
-        return super()._initialize_episode(session_id, task_data)
+def breaking(name, hook):
+    def call(self, *arguments):
+        if name == BreakingEnv.place:
+            BreakingEnv.call -= 1
+            if BreakingEnv.call < 0:
+                raise BreakingEnv.error(f"broke in {name}")
+        return hook(self, *arguments)
 
-    def _format_prompt(self, state, step):
-        self._count("prompt")
-        return super()._format_prompt(state, step)
+    return call
 
-    def _step_episode(self, session_id, state, action):
-        self._count("step")
-        return super()._step_episode(session_id, state, action)
 
-    def _calculate_reward(self, state, actions, final_action, step_rewards):
-        self._count("reward")
-        return sum(step_rewards) + 1
-
-    def _format_result(self, state, reward):
-        self._count("result")
-        return "over"
-
-    def _format_reflection(self, state, reward):
-        self._count("reflection")
-        return "reflect"
-
-    def _format_memory(self, reflection):
-        self._count("memory")
-        return reflection
-
-    def get_action(self, messages, agent_state):
-        self._count("agent")
-        return "a", None
+for name, hook in HOOKS.items():
+    setattr(BreakingEnv, name, breaking(name, hook))
 
 
 @settings(max_examples=120, deadline=None)
 @given(
-    place=st.sampled_from(PLACES),
+    place=st.sampled_from(sorted(HOOKS)),
     call=st.integers(0, 8),
+    error=st.sampled_from([RuntimeError, SystemExit, GeneratorExit, StopIteration]),
     carry=st.sampled_from(["none", "full", "summary"]),
     final=st.sampled_from(["last_step", "repeat", "spread"]),
     tokenizer=st.sampled_from([PLAIN, CHAT, None]),
     budget=st.sampled_from([None, 20, 45, 90]),
 )
-def test_all_keys_agree_whatever_failed_and_when(place, call, carry, final, tokenizer, budget):
-    BreakingEnv.place, BreakingEnv.call = place, call
+def test_all_keys_agree_whatever_failed_and_when(
+    place, call, error, carry, final, tokenizer, budget
+):
+    BreakingEnv.place, BreakingEnv.call, BreakingEnv.error = place, call, error
     register("Breaking", BreakingEnv)
     config = {"episodes_per_trial": 3, "free_shots": 1, "carry": carry, "final_reward": final}
     task = {"env_class_path": "Breaking", "env_config": config, "task_data": {"rewards": [0.5, 1]}}

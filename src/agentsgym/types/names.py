@@ -56,14 +56,8 @@ E = TypeVar("E", bound=Entry)
 
 
 def table(*entries: E) -> Mapping[str, E]:
-    """The entries by name, in their order, read-only. Raises ValueError for a name that occurs
-    twice."""
-    by_name: dict[str, E] = {}
-    for entry in entries:
-        if entry.name in by_name:
-            raise ValueError(f"{type(entry).__name__} {entry.name!r} stands twice in its table")
-        by_name[entry.name] = entry
-    return MappingProxyType(by_name)
+    """The entries by name, in their order, read-only."""
+    return MappingProxyType({entry.name: entry for entry in entries})
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
