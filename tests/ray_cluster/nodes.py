@@ -2,7 +2,8 @@
 
 import time
 from contextlib import suppress
-from pathlib import Path
+
+import psutil
 
 
 def ray():
@@ -28,19 +29,21 @@ def ray_folder():
 
 
 def actor_processes():
-    """The processes of this cluster in which actors play rollouts."""
-    return [
-        int(process.name)
-        for process in Path("/proc").glob("[0-9]*")
-        if _command(process).startswith(b"ray::RolloutActor") and _writes_to(process, ray_folder())
-    ]
+    """The processes in which actors play rollouts."""
+    return [p.pid for p in psutil.process_iter() if _command(p).startswith("ray::RolloutActor")]
 
 
 def number_of_actors(node):
-    """How many actors run on a node of the cluster."""
-    parents = {info.process.pid for info in node.all_processes["raylet"]}
-    processes = Path("/proc").glob("[0-9]*")
-    return sum(_is_actor(process) and _parent(process) in parents for process in processes)
+    """How many actors run on a node of the cluster; Ray calls its other processes `ray::IDLE`."""
+    raylets = [psutil.Process(info.process.pid) for info in node.all_processes["raylet"]]
+    commands = [_command(child) for raylet in raylets for child in raylet.children()]
+    return sum(command.startswith("ray::") and "IDLE" not in command for command in commands)
+
+
+def _command(process):
+    with suppress(psutil.Error):
+        return " ".join(process.cmdline())
+    return ""
 
 
 def at_number(number, act):
@@ -54,27 +57,3 @@ def at_number(number, act):
             act()
 
     return fault
-
-
-def _is_actor(process):
-    """Ray calls the others `ray::IDLE`."""
-    command = _command(process)
-    return command.startswith(b"ray::") and b"IDLE" not in command
-
-
-def _parent(process):
-    with suppress(OSError):
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
-def _command(process):
-    with suppress(OSError):
-        return (process / "cmdline").read_bytes()
-    return b""
-
-
-def _writes_to(process, folder):
-    with suppress(OSError):
-        return any(str(file.readlink()).startswith(folder) for file in (process / "fd").iterdir())
-    return False
