@@ -1,8 +1,8 @@
 """A training in a storm; FUZZ_STEPS is its length.
 
-Environments raise and hang in worker processes, workers are killed, requests are canceled, servers
-answer with errors, cut connections, stall and die, and the disk is full now and then. The learning
-rate is 0, so each rollout that nothing happened to must equal that of a calm training.
+Environments raise and hang in worker processes, workers are killed, servers answer with errors, cut
+connections, stall and die, and the disk is full now and then. The learning rate is 0, so each
+rollout that nothing happened to must equal that of a calm training.
 """
 
 import copy
@@ -33,7 +33,6 @@ WEIGHTS = (8, 8, 8, 1, 2)
 # The last: a worker that was killed again when it had been started anew.
 EXPECTED = (
     "told to fail",
-    "the request was cancelled",
     "token_ids",
     "gave no answer within",
     "the worker process died",
@@ -73,20 +72,6 @@ class Storm:
         pids = [worker.pid for worker in workers(2) if worker.pid]
         if pids and not self.over:
             os.kill(self._rng.choice(pids), signal.SIGKILL)
-
-
-class CancelingEngine(VLLMEngine):
-    """Cancels one of its requests in every sixtieth poll of a storm."""
-
-    storm: Storm | None = None
-    polls = 0
-
-    def poll(self) -> Any:
-        if self.storm is not None and self._open:
-            self.polls += 1
-            if self.polls % 60 == 0:
-                self.cancel(sorted(self._open)[:1])
-        return super().poll()
 
 
 class Record:
@@ -130,14 +115,13 @@ def _train_on(
     folder: Path, storm: Storm | None, record: Record, servers: Any, *, resume: bool
 ) -> bool:
     """Train to the end; False where the disk was full before."""
-    engine = CancelingEngine(
+    engine = VLLMEngine(
         [server.url for server in servers],
         chat_tokenizer(),
         capacity=32,
         request_timeout=3.0,
         retries=PATIENT,
     )
-    engine.storm = storm
     try:
         _trainer(folder, storm is None, engine, record).train(
             resume_from_checkpoint=resume and any(folder.glob("checkpoint-*"))

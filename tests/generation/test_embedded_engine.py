@@ -121,27 +121,6 @@ def test_two_open_requests_of_a_session_are_refused(engine: EmbeddedEngine) -> N
         engine.submit([request("u", [3]), request("u", [3])])
 
 
-def test_cancel_returns_what_was_sampled(model: Any, tokenizer: Any) -> None:
-    engine = EmbeddedEngine(model, tokenizer, capacity=2, stop_token_ids=[])
-    engine.submit([request("short", [3], max_tokens=5), request("long", [4], max_tokens=100)])
-    engine.submit([request("waiting", [5], max_tokens=9)])
-    assert [result.session_id for result in engine.poll()] == ["short"]
-    engine.cancel(["long", "waiting", "short"])
-    results = {result.session_id: result for result in engine.poll()}
-    assert {name: result.finish_reason for name, result in results.items()} == {
-        "long": "cancelled",
-        "waiting": "cancelled",
-    }
-    assert len(results["long"].token_ids) == 5
-    assert_exact(model, [4], results["long"])
-    assert results["waiting"].token_ids == ()
-    assert engine.poll() == []
-    # The session may go on, with its cache.
-    engine.submit([request("long", [4, *results["long"].token_ids, 6], max_tokens=2)])
-    assert_exact(model, [4, *results["long"].token_ids, 6], drain(engine)["long"])
-    assert engine.stats.extra["reused_tokens"] == 5
-
-
 def test_release_forgets(model: Any, tokenizer: Any) -> None:
     engine = EmbeddedEngine(model, tokenizer, capacity=1)
     engine.submit([request(name, [3, 4], max_tokens=4) for name in ("a", "b", "c")])

@@ -18,7 +18,7 @@ PROMPTS = [[7 + i] * 4 + list(range(10, 30 + i)) for i in range(3)]
 
 
 class Storm:
-    """Random submissions, cancellations, releases and resets, and what should come back."""
+    """Random submissions, releases and resets, and what should come back."""
 
     def __init__(self, engine: EmbeddedEngine, model: Any, seed: int) -> None:
         self.engine, self.model, self.rng = engine, model, random.Random(seed)
@@ -27,7 +27,7 @@ class Storm:
 
     def run(self, steps: int) -> None:
         actions = [self.submit, self.submit, self.poll, self.poll, self.poll]
-        actions += [self.cancel, self.release, self.engine.reset]
+        actions += [self.release, self.engine.reset]
         for _ in range(steps):
             self.rng.choice(actions)()
         while self.open:
@@ -44,9 +44,6 @@ class Storm:
             context = self.open.pop(result.session_id)
             assert_exact(self.model, context, result)
             self.history[result.session_id] = [*context, *result.token_ids, *self._observed()]
-
-    def cancel(self) -> None:
-        self.engine.cancel(self.rng.sample(NAMES, 2))
 
     def release(self) -> None:
         for name in self.rng.sample(NAMES, self.rng.choice([1, 1, 2, 7])):

@@ -33,10 +33,8 @@ class TextEngine:
         ids = tuple(self.tokenizer.encode(self.text))
         return GenerationResult(request.session_id, ids, (-1.0,) * len(ids), self.text)
 
-    def cancel(self, session_ids):
+    def release(self, session_ids):
         pass
-
-    release = cancel
 
 
 class EndingEnv(MultistepEnv):

@@ -79,8 +79,6 @@ class Waiting:
             for sid in session_ids:
                 self.open.pop(sid, None)
 
-    cancel = release
-
     def update_weights(self, update):
         assert update.sampling == getattr(self, "can_update_while_sampling", False)
         assert update.sampling or not self.open

@@ -21,9 +21,6 @@ class SamplingEngine:
     def poll(self):
         return self.inner.poll()
 
-    def cancel(self, session_ids):
-        self.inner.cancel(session_ids)
-
     def release(self, session_ids):
         self.inner.release(session_ids)
 

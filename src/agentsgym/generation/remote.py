@@ -1,7 +1,7 @@
 """The base class of remote engines: requests as coroutines in a thread.
 
 The invariant: every submitted request gives exactly one result, unless its session is released; an
-error becomes a result too. A late answer to a cancelled or released request is dropped.
+error becomes a result too. A late answer to a released request is dropped.
 """
 
 import hashlib
@@ -55,18 +55,14 @@ class RemoteEngine:
         results, self._ready = self._ready, []
         return results
 
-    def cancel(self, session_ids: Sequence[str]) -> None:
-        """End open requests; each comes back as "cancelled", without tokens."""
-        for session_id in session_ids:
-            if self._drop(session_id):
-                self._ready.append(GenerationResult(session_id, finish_reason="cancelled"))
-
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
         gone = set(session_ids)
         self._ready = [result for result in self._ready if result.session_id not in gone]
         for session_id in gone:
-            self._drop(session_id)
+            future = self._open.pop(session_id, None)
+            if future is not None:
+                future.cancel()
 
     def close(self) -> None:
         """Cancel all requests and close the connections; the engine cannot be used afterwards."""
@@ -88,12 +84,6 @@ class RemoteEngine:
         if self._open.get(result.session_id) is future:
             del self._open[result.session_id]
             self._ready.append(result)
-
-    def _drop(self, session_id: str) -> bool:
-        future = self._open.pop(session_id, None)
-        if future is not None:
-            future.cancel()
-        return future is not None
 
 
 def request_seed(seed: int, sampled_before: int) -> int:

@@ -98,9 +98,8 @@ def advance(
             return next(generator)
         if isinstance(answer, BaseException):
             return generator.throw(answer)
-        if answer.finish_reason in ("error", "cancelled"):
-            why = answer.error or f"the request was {answer.finish_reason}"
-            return generator.throw(GenerationError(why))
+        if answer.finish_reason == "error":
+            return generator.throw(GenerationError(answer.error))
         return generator.send(answer)
     except StopIteration as stop:
         result: T = stop.value

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from agentsgym.types.records import Message
 
-FinishReason = Literal["stop", "length", "cancelled", "error"]
+FinishReason = Literal["stop", "length", "error"]
 
 
 @dataclass(frozen=True, slots=True)

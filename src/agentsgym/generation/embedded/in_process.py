@@ -212,12 +212,6 @@ class InProcessEngine(ABC):
         wanted = len(self._contexts[session_id]) + most
         return wanted if self._positions is None else min(wanted, self._positions)
 
-    def cancel(self, session_ids: Sequence[str]) -> None:
-        """End open requests; each result has the tokens so far and the reason "cancelled"."""
-        for session_id in session_ids:
-            if session_id in self._requests:
-                self._finish(session_id, "cancelled")
-
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from the changed weights. Raises ValueError if they are not this engine's."""
         check_trained(self, self._trained, update.model)
@@ -256,16 +250,13 @@ class InProcessEngine(ABC):
 
     def _finish(self, session_id: str, reason: FinishReason) -> None:
         """Close a request and make its result ready."""
-        row = self._table.row_of.get(session_id)
-        sampled: tuple[tuple[int, ...], tuple[float, ...]] = ((), ())
-        if row is not None and self._table.active[row]:
-            sampled = self._table.sampled(row)
+        token_ids, logprobs = self._table.sampled(self._table.row_of[session_id])
         self._close(session_id)
         self._answer(
             session_id,
-            token_ids=sampled[0],
-            logprobs=sampled[1],
-            text=self._action_text(sampled[0]),
+            token_ids=token_ids,
+            logprobs=logprobs,
+            text=self._action_text(token_ids),
             finish_reason=reason,
         )
 

@@ -128,10 +128,6 @@ class ProcessEngine:
             raise self._lost() from error
         return ready
 
-    def cancel(self, session_ids: Sequence[str]) -> None:
-        """End open requests; each result has the tokens so far and the reason "cancelled"."""
-        self._send("cancel", session_ids)
-
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
         for session_id in session_ids:
@@ -217,8 +213,6 @@ def serve(line: Connection) -> None:
                     for ours, new in zip(_tensors(model), tensors, strict=True):
                         ours.copy_(new)
                 engine.update_weights(WeightUpdate(model, version, Path()))
-            elif kind == "cancel":
-                engine.cancel(value)
             else:
                 engine.release(value)
                 for session_id in value:
