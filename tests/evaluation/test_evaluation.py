@@ -90,12 +90,6 @@ def test_free_shots_do_not_count():
     assert found.stop_reasons == {"done": 1}
 
 
-def test_regret_is_unknown_where_a_reference_is():
-    data = rows({"solution": "cat", "reference": 1.0}, {"solution": "dog"})
-    found = evaluate(data, ScriptedAgent(["cat"]), episodes=2).evaluation
-    assert found.reference is None and found.regret is None
-
-
 def test_an_environment_without_wins_has_a_reward_only():
     class Mute(QuizEnv):
         def _step_episode(self, session_id, state, action):

@@ -5,7 +5,6 @@ import math
 from dataclasses import replace
 
 from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
-from agentsgym.cli.tables import _lines
 from agentsgym.envs import register
 from agentsgym.evaluation import Evaluation, assess, evaluate
 from agentsgym.evaluation.metrics import record, summarize
@@ -134,9 +133,6 @@ def test_an_evaluation_has_the_figures_of_its_trials():
         "exploration_gain": 2.0,
     }
     assert found.environments["B"].trial == {} == assess(MIXED).trial
-    assert found.trial == found.trial
-    lines = dict(_lines([found]))
-    assert lines["episode 2, win rate"] == ["100.0%"] and lines["exploration gain"] == ["2.000"]
 
 
 def test_a_reflection_is_no_step_of_the_game():

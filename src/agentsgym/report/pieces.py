@@ -3,11 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.models.builtin import builtin_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -54,18 +56,9 @@ def find_tokenizer(
     model = settings.get("model")
     name = model.get("path") if isinstance(model, dict) else model
     if isinstance(name, str) and name.startswith("builtin:"):
-        return _of_builtin(name.removeprefix("builtin:"))
+        with suppress(ConfigError), builtin_folder(name.removeprefix("builtin:")) as folder:
+            return folder / _FILE
     return None
-
-
-def _of_builtin(name: str) -> Path | None:
-    from agentsgym.runs.models.builtin import builtin_folder
-
-    try:
-        path = builtin_folder(name) / _FILE
-    except ConfigError:
-        return None
-    return path if path.is_file() else None
 
 
 def load_pieces(path: Path | None, named: bool = False) -> Pieces:

@@ -121,20 +121,14 @@ def _targets(row: Row, rollout: Rollout, filters: Filters) -> list[int]:
     return mask
 
 
-def preference(lines: Lines, filters: Filters) -> Iterator[Json]:
+def preference(lines: Lines, filters: Filters, *, whole: bool = False) -> Iterator[Json]:
     """One example per pair: the conversation before the first action in which two rollouts of a
-    task differ, and the actions of the one with more and the one with less reward."""
-    yield from _pairs(lines, filters, whole=False)
+    task differ, and the actions of the one with more and the one with less reward; of the `whole`
+    pair also the rest of both conversations.
 
-
-def whole_preference(lines: Lines, filters: Filters) -> Iterator[Json]:
-    """The same pairs, with the rest of both conversations."""
-    yield from _pairs(lines, filters, whole=True)
-
-
-def _pairs(lines: Lines, filters: Filters, *, whole: bool) -> Iterator[Json]:
-    """The rollout with most reward beside that with least, the second beside the last but one, and
-    so on; each rollout is in one pair at most."""
+    The rollout with most reward stands beside that with least, the second beside the last but one,
+    and so on; each rollout is in one pair at most.
+    """
     order = sorted(lines, key=lambda line: -line.rollout.final_reward)
     made: list[Any] = []
     for better, worse in zip(order, reversed(order), strict=True):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,6 @@ from agentsgym.report.export.examples import (
     preference,
     prompt_completion,
     tokens,
-    whole_preference,
 )
 from agentsgym.report.export.selection import Filters, select_groups, select_sets
 from agentsgym.report.stored import Source
@@ -75,7 +75,7 @@ FORMATS: Mapping[str, Format] = {
         {"input_ids": ["int32"], "assistant_masks": ["int8"], "sampled": "bool", **_ABOUT},
     ),
     "preference": Format(preference, {**_PAIR, **_ABOUT}),
-    "preference-whole": Format(whole_preference, {**_PAIR, **_ABOUT}),
+    "preference-whole": Format(partial(preference, whole=True), {**_PAIR, **_ABOUT}),
 }
 
 _USUAL = (("train",), ("eval",))
