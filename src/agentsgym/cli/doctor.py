@@ -30,7 +30,7 @@ def doctor(
         agentsgym doctor runs/quickstart --json
     """
     evidence = read_evidence(Source(run, trust))
-    if not evidence.trained and not evidence.played:
+    if not (evidence.trained or evidence.played or evidence.evaluations):
         raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
     found = diagnose(evidence)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.stored import Contents, RolloutSet, Source, groups, spread
+from agentsgym.report.stored import Contents, Source, groups, spread
 from agentsgym.types import Rollout
 
 
@@ -123,11 +123,13 @@ SOLVED = 0.9
 
 @dataclass(frozen=True)
 class Evidence:
-    """A run: its `metrics` by column, the generations that were read, oldest first, its evaluations
-    by name, and its configuration. `problems` are files that could not be read."""
+    """A run: its `metrics` by column, generations of the beginning of training (`early`) and of its
+    end (`recent`, the newest first), its evaluations by name, and its configuration. `problems` are
+    files that could not be read."""
 
     metrics: Mapping[str, Any]
-    played: Sequence[Contents] = ()
+    early: Sequence[Contents] = ()
+    recent: Sequence[Contents] = ()
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
@@ -156,22 +158,9 @@ class Evidence:
         return list(self.metrics["values"])
 
     @property
-    def recent(self) -> Sequence[Contents]:
-        """The generations of the end of training, the newest first."""
-        training = [one for one in self.played if one.of.phase == "train"]
-        return [one for one in reversed(training) if one.of.step >= self.since] or training[-1:]
-
-    @property
-    def since(self) -> int:
-        """The first generation of the end of training, by the optimizer steps before it."""
-        curve = self.curve("reward")
-        return 0 if curve is None else curve.recent.first - 1
-
-    @property
-    def early(self) -> Sequence[Contents]:
-        """The generations of the beginning of training."""
-        training = [one for one in self.played if one.of.phase == "train"]
-        return [one for one in training if one not in self.recent]
+    def played(self) -> list[Contents]:
+        """All generations, the oldest first."""
+        return [*self.early, *reversed(self.recent)]
 
     @cached_property
     def is_solved(self) -> bool:
@@ -251,23 +240,20 @@ def read_evidence(source: Source) -> Evidence:
     generations. Reading follows no link out of the directory that the source does not allow."""
     overview = source.overview()
     metrics = overview["metrics"]
-    played = [one.read() for one in _chosen(source.sets(), Evidence(metrics).since)]
+    reward = Evidence(metrics).curve("reward")
+    since = 0 if reward is None else reward.recent.first - 1
+    sets = [one for one in source.sets() if one.phase == "train"]
+    late = [one for one in sets if one.step >= since] or sets[-1:]
+    early = [one.read() for one in sets[:_EARLY] if one not in late]
+    recent = [one.read() for one in reversed(spread(late, _RECENT))]
     return Evidence(
         metrics=metrics,
-        played=played,
+        early=early,
+        recent=recent,
         evaluations=_evaluations(overview),
         config=source.settings,
-        problems=[*overview["problems"], *(one.problem for one in played if one.problem)],
+        problems=[*overview["problems"], *(p.problem for p in (*early, *recent) if p.problem)],
     )
-
-
-def _chosen(sets: Sequence[RolloutSet], since: int) -> list[RolloutSet]:
-    """Generations of the beginning, and of the end from step `since` on; of an evaluation, all."""
-    training = [one for one in sets if one.phase == "train"]
-    if not training:
-        return list(sets)
-    recent = [one for one in training if one.step >= since] or training[-1:]
-    return [*(one for one in training[:_EARLY] if one not in recent), *spread(recent, _RECENT)]
 
 
 def _evaluations(overview: Mapping[str, Any]) -> dict[str, Evaluation]:
