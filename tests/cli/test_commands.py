@@ -104,9 +104,9 @@ def test_the_best_player_is_evaluated(invoke):
     assert found["regret"] == 0.0 and found["win_rate"] == found["reference"]
 
 
-def test_train_evaluate_and_train_again(agentsgym, invoke, workplace):
-    result = agentsgym("train", "toy.yaml", "train.max_steps=2", "seed=3")
-    assert result.returncode == 0, result.stderr
+def test_train_evaluate_and_train_again(invoke, workplace):
+    result = invoke("train", "toy.yaml", "train.max_steps=2", "seed=3")
+    assert result.exit_code == 0, result.stderr
     for text in ("win rate", "95 % interval", "runs/toy", "after 2 steps"):
         assert text in result.stdout
     summary = json.loads(Path("runs/toy/summary.json").read_text())

@@ -11,7 +11,7 @@ import yaml
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, make
 from agentsgym.envs import ConfigError, settings
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.generation.http import Refused
+from agentsgym.generation.http import MissingKey, Refused
 from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.rollout import run
 from agentsgym.runs import load_run, parse_config
@@ -165,7 +165,7 @@ def test_a_token_is_sent(monkeypatch):
         play(server, str(number(3)), key_env="NUMBERS_TOKEN")
         assert {h["Authorization"] for h in server.headers} == {"Bearer sesame-42"}
         monkeypatch.delenv("NUMBERS_TOKEN")
-        with pytest.raises(ConfigError, match="set the environment variable NUMBERS_TOKEN"):
+        with pytest.raises(MissingKey, match="set the environment variable NUMBERS_TOKEN"):
             client(server, key_env="NUMBERS_TOKEN")
 
 

@@ -16,15 +16,7 @@ from agentsgym.integrations.trl import RolloutFunc, episode_reward, prompt_datas
 from agentsgym.integrations.trl.rollouts import SeveralRows
 from agentsgym.rollout import EveryRolloutFailed
 from helpers import DigitEnv, random_llama
-
-
-class FlakyEnv(DigitEnv):
-    """Fails at some actions."""
-
-    def _step_episode(self, session_id, state, action):
-        if len(action) % 4 == 1:
-            raise RuntimeError("the environment broke")
-        return super()._step_episode(session_id, state, action)
+from integrations.trl_ranks import OPTIONS, FlakyEnv
 
 
 class Gradient(TrainerCallback):
@@ -49,22 +41,7 @@ class Recorder:
         return self.outputs[-1]
 
 
-OPTIONS = {
-    "max_steps": 1,
-    "per_device_train_batch_size": 16,
-    "num_generations": 8,
-    "learning_rate": 5e-3,
-    "loss_type": "grpo",
-    "scale_rewards": "group",
-    "shuffle_dataset": False,
-    "logging_steps": 1,
-    "report_to": "none",
-    "use_cpu": True,
-    "bf16": False,
-    "save_strategy": "no",
-    "disable_tqdm": True,
-    "max_grad_norm": 0.0,
-}
+OURS_TOO = {"scale_rewards": "group", "max_grad_norm": 0.0}
 
 
 @pytest.fixture
@@ -75,7 +52,7 @@ def trainers(tmp_path, chat_tokenizer, monkeypatch):
     model = random_llama(chat_tokenizer)
 
     def trl(env, func=rollout_func, evaluated=None, **options):
-        own = OPTIONS | {"output_dir": str(tmp_path / "trl"), "max_completion_length": 4}
+        own = OPTIONS | OURS_TOO | {"output_dir": str(tmp_path / "trl")}
         return GRPOTrainer(
             copy.deepcopy(model),
             episode_reward,
@@ -87,7 +64,8 @@ def trainers(tmp_path, chat_tokenizer, monkeypatch):
         )
 
     def ours(env, sink, **options):
-        own = OPTIONS | {"output_dir": str(tmp_path / "ours"), "max_action_tokens": 4}
+        own = OPTIONS | OURS_TOO | {"output_dir": str(tmp_path / "ours"), "max_action_tokens": 4}
+        del own["max_completion_length"]
         return GRPOEnvTrainer(
             copy.deepcopy(model),
             GRPOEnvConfig(**own | options),

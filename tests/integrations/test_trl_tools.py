@@ -11,6 +11,7 @@ from agentsgym import MultistepEnv, ScriptedAgent, register, task_dataset
 from agentsgym.integrations.trl import environment_factory
 from agentsgym.integrations.trl.tools import OVER
 from helpers import CountdownEnv, build_tokenizer, random_llama
+from integrations.trl_ranks import OPTIONS
 
 QWEN = Path(trl.__file__).parent / "chat_templates/qwen3.jinja"
 
@@ -96,22 +97,10 @@ class Scripted(GRPOTrainer):
 def test_trls_trainer_plays_it(tmp_path):
     register("Greeting", Greeting)
     tokenizer = build_tokenizer(QWEN.read_text())
+    sizes = {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 256}
     trainer = Scripted(
         random_llama(tokenizer),
-        args=GRPOConfig(
-            output_dir=str(tmp_path),
-            max_steps=1,
-            per_device_train_batch_size=4,
-            num_generations=2,
-            max_completion_length=256,
-            shuffle_dataset=False,
-            logging_steps=1,
-            report_to="none",
-            use_cpu=True,
-            bf16=False,
-            save_strategy="no",
-            disable_tqdm=True,
-        ),
+        args=GRPOConfig(str(tmp_path), **OPTIONS | sizes),
         train_dataset=Greeting().get_train_dataset().select([1, 2]).map(with_prompt),
         processing_class=tokenizer,
         environment_factory=environment_factory(),

@@ -14,8 +14,25 @@ from agentsgym import register
 from agentsgym.integrations.trl import RolloutFunc, episode_reward, prompt_dataset
 from helpers import CHATML, DigitEnv, build_tokenizer, random_llama
 
+OPTIONS = {
+    "max_steps": 1,
+    "per_device_train_batch_size": 16,
+    "num_generations": 8,
+    "max_completion_length": 4,
+    "learning_rate": 5e-3,
+    "loss_type": "grpo",
+    "shuffle_dataset": False,
+    "logging_steps": 1,
+    "report_to": "none",
+    "use_cpu": True,
+    "bf16": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+}
+"""Of TRL's configuration, in all tests with its trainer."""
 
-class SomeFail(DigitEnv):
+
+class FlakyEnv(DigitEnv):
     """Fails at some actions."""
 
     def _step_episode(self, session_id, state, action):
@@ -26,29 +43,16 @@ class SomeFail(DigitEnv):
 
 def everything(out: Path, processes: int) -> dict:
     """Two steps on 12 rollouts each, over all processes."""
-    register("SomeFail", SomeFail)
+    register("FlakyEnv", FlakyEnv)
     tokenizer = build_tokenizer(CHATML)
-    env, play, outputs = SomeFail(tokenizer), RolloutFunc(), []
+    env, play, outputs = FlakyEnv(tokenizer), RolloutFunc(), []
 
     def recorded(prompts, trainer):
         outputs.append(play(prompts, trainer))
         return outputs[-1]
 
-    args = GRPOConfig(
-        output_dir=str(out),
-        max_steps=2,
-        per_device_train_batch_size=12 // processes,
-        num_generations=4,
-        max_completion_length=4,
-        learning_rate=5e-3,
-        loss_type="grpo",
-        shuffle_dataset=False,
-        report_to="none",
-        use_cpu=True,
-        bf16=False,
-        save_strategy="no",
-        disable_tqdm=True,
-    )
+    sizes = {"per_device_train_batch_size": 12 // processes, "num_generations": 4, "max_steps": 2}
+    args = GRPOConfig(str(out), **OPTIONS | sizes)
     tasks = prompt_dataset(env.get_train_dataset())
     model = random_llama(tokenizer)
     trainer = GRPOTrainer(

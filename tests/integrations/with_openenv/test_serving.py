@@ -20,7 +20,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.known_game import known_play
 from agentsgym.integrations.openenv import Limits, make_app, serve
-from agentsgym.integrations.openenv.served import TrialHost
 from agentsgym.rollout import SteppedTrial
 from integrations.with_openenv.served_env import Connection, fetched, served, until
 
@@ -231,39 +230,6 @@ def test_a_silent_session_ends_and_its_place_is_free():
             assert "nothing came for too long" in answer["message"]
         with Connection(url) as other:
             assert other.ask("reset", index=0)["type"] == "observation"
-
-
-def test_a_session_that_ends_during_a_step_ends_after_it(caplog):
-    """OpenEnv runs a step that comes beside the end of an idle session in another thread."""
-
-    class SlowEnv(SecretEnv):
-        blocking = True
-        began, released = threading.Event(), threading.Event()
-
-        def _step_episode(self, session_id, state, action):
-            self.began.set()
-            assert self.released.wait(20)
-            return super()._step_episode(session_id, state, action)
-
-    from agentsgym.integrations.openenv.served import ServedEnvironment, TextAction
-
-    env = SlowEnv()
-    session = ServedEnvironment(TrialHost(env))
-    session.reset(index=0)
-    seen = []
-    step = threading.Thread(target=lambda: seen.append(session.step(TextAction(text="a"))))
-    end = threading.Thread(target=session.close)
-    step.start()
-    assert env.began.wait(10)
-    end.start()
-    end.join(0.05)
-    assert end.is_alive() and env.active_states
-    env.released.set()
-    step.join(10), end.join(10)
-    assert seen[0].text == "guess" and not env.active_states
-    assert "generator" not in caplog.text
-    with pytest.raises(RuntimeError, match="nothing came for too long"):
-        session.step(TextAction(text="a"))
 
 
 def test_bad_messages_end_no_session():

@@ -18,6 +18,7 @@ from agentsgym.envs import ConfigError, MultistepEnv, make, registered
 from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.log import episode_facts
 from agentsgym.rollout import SteppedTrial
+from agentsgym.rollout.failures import last_line
 from agentsgym.types import Message, Rollout, Trust, with_modules_of
 from agentsgym.types.names import import_from_here
 from agentsgym.types.text import plain
@@ -33,10 +34,6 @@ _ROLES = {
     "user": ChatMessageUser,
     "assistant": ChatMessageAssistant,
 }
-
-
-class EnvironmentFailed(RuntimeError):
-    """An error in the environment ended the trial; its traceback is a note."""
 
 
 def env_task(
@@ -101,19 +98,15 @@ def _player(env: MultistepEnv) -> Solver:
                 raise
             _tell(state, trial.rollout)
         if trial.rollout.error is not None:
-            raise _failed(trial.rollout.error)
+            error = RuntimeError(last_line(trial.rollout.error))
+            error.add_note(trial.rollout.error)
+            raise error
         return state
 
     return solve
 
 
 player: Callable[[MultistepEnv], Solver] = solver(name="player")(_player)
-
-
-def _failed(trace: str) -> EnvironmentFailed:
-    error = EnvironmentFailed(trace.strip().splitlines()[-1])
-    error.add_note(trace)
-    return error
 
 
 async def _play(

@@ -11,7 +11,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
-from agentsgym.generation.http import MissingKey, Refused, read_key
+from agentsgym.generation.http import Refused, read_key
 from agentsgym.integrations.openenv.client import (
     NotAccepted,
     OpenEnvServer,
@@ -57,7 +57,7 @@ class OpenEnvEnv(MultistepEnv):
     (bool) and `failed` (bool) mean what they mean in ours. A server of trials of several episodes
     (`episodes`) is refused.
 
-    Raises MissingExtra without the extra `http`, and ConfigError for a missing address or key.
+    Raises MissingExtra without the extra `http`, ConfigError for a missing address, and MissingKey.
     """
 
     blocking = True
@@ -115,7 +115,7 @@ class OpenEnvEnv(MultistepEnv):
         self.most_sessions = config.sessions
         self._server = OpenEnvServer(
             config.base_url.rstrip("/"),
-            self._key(),
+            read_key(config.key_env),
             config.timeout,
             config.patience,
             {
@@ -124,12 +124,6 @@ class OpenEnvEnv(MultistepEnv):
                 "action_json": config.action_json,
             },
         )
-
-    def _key(self) -> str | None:
-        try:
-            return read_key(self.config.key_env)
-        except MissingKey as error:
-            raise ConfigError(f"{self.name}: {error}") from None
 
     # -- an episode -----------------------------------------------------------------------------
 
