@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.records import Summary, read_metrics
@@ -33,25 +36,17 @@ def draw_curve(metrics_path: Path, summary: Summary, picture: Path) -> None:
     informing actions in free shots. With trials of several episodes, a plot beside them shows the
     reward of each episode.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     lines = list(read_metrics(metrics_path))
     evaluations = evaluated_episodes(summary)
     figure = Figure(figsize=(10.5 if evaluations else 8.0, 5.2), dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
-    left: Any = figure
-    right: Any = None
-    if evaluations:
-        parts: Any = figure.subfigures(1, 2, width_ratios=(3, 1))
-        left, right = parts
-    upper, lower = left.subplots(
+    parts: Any = figure.subfigures(1, 2, width_ratios=(3, 1)) if evaluations else [figure]
+    upper, lower = parts[0].subplots(
         2, 1, sharex=True, gridspec_kw={"height_ratios": [3.2, 1.0], "hspace": 0.04}
     )
     _draw_score(upper, lines, summary)
     _draw_signal(lower, lines)
-    if right is not None:
-        draw_episodes(right.subplots(), evaluations)
+    if evaluations:
+        draw_episodes(parts[1].subplots(), evaluations)
     with replacing(picture) as part:
         figure.savefig(part, format="png")
 
@@ -134,8 +129,6 @@ def _draw_level(axes: Any, player: str, value: float, style: str) -> None:
 
 
 def _finish_score(axes: Any, summary: Summary, name: str) -> None:
-    from matplotlib.ticker import PercentFormatter
-
     axes.set_title(f"{summary.name}: {summary.env}, seed {summary.seed}", loc="left", pad=26.0)
     axes.set_ylabel(name.replace("_", " "))
     if name == "win_rate":
@@ -152,8 +145,6 @@ def _finish_score(axes: Any, summary: Summary, name: str) -> None:
 
 
 def _draw_signal(axes: Any, lines: Lines) -> None:
-    from matplotlib.ticker import PercentFormatter
-
     without = points(lines, "groups_without_signal", "train")
     _draw_smoothed(axes, without, _GRAY, "groups without signal")
     informing = points(lines, INFORMING, "train")

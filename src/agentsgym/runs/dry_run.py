@@ -17,7 +17,8 @@ from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import chat_settings, make_env, train_settings, train_tasks
 from agentsgym.runs.launch import Launch, check_launch, on_any_machine, sampling_place
-from agentsgym.runs.models.load import in_hub_cache, with_template
+from agentsgym.runs.models.load import with_template
+from agentsgym.runs.models.pretrained import in_hub_cache
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, RunConfig

@@ -23,6 +23,7 @@ from agentsgym.runs.models.pretrained import (
     check_vocabulary,
     dtype_of,
     has_tokenizer,
+    in_hub_cache,
     load_pretrained,
     pretrained_tokenizer,
     source_of,
@@ -89,17 +90,6 @@ def check_name(model: ModelSettings) -> None:
     near = did_you_mean(path, known)
     if path.startswith(BUILTIN) or ("/" not in path and near.startswith("did")):
         raise ConfigError(f"model: there is no model {path!r}; {near}")
-
-
-def in_hub_cache(name: str, revision: str | None) -> bool:
-    """Whether a hub model was downloaded before."""
-    from transformers.utils import cached_file
-
-    try:
-        found = cached_file(name, "config.json", revision=revision, local_files_only=True)
-    except (OSError, ValueError):  # a name that no hub has is a ValueError
-        return False
-    return found is not None
 
 
 def stored_adapter(model: ModelSettings) -> StoredAdapter | None:

@@ -171,14 +171,22 @@ def _weights(section: ModelSettings, dtype: str) -> dict[str, Any]:
     return found
 
 
+def in_hub_cache(name: str, revision: str | None) -> bool:
+    """Whether a hub model was downloaded before."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
+    except ValueError:  # a name that no hub has
+        return False
+
+
 def _ask_hub(path: str | Path, section: ModelSettings) -> None:
     """Raise OSError if a model must come from the hub and that does not answer: transformers would
     ask again and again for minutes."""
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import constants
 
-    here = Path(path).is_dir() or isinstance(
-        try_to_load_from_cache(str(path), "config.json", revision=section.revision), str
-    )
+    here = Path(path).is_dir() or in_hub_cache(str(path), section.revision)
     if here or constants.HF_HUB_OFFLINE or not section.may_download:
         return
     try:
