@@ -61,13 +61,6 @@ def test_what_is_stored_is_read_back_the_same(tmp_path):
     assert load_run(tmp_path, {"model.lora.r": 2}).model.lora.r == 2
 
 
-def test_our_own_small_models_are_float32_where_nothing_else_is_asked():
-    assert of("tiny").precision == of("builtin:quickstart").precision == "float32"
-    assert of("some/model").precision == "auto"
-    assert of({"path": "tiny", "dtype": "bfloat16"}).precision == "bfloat16"
-    assert of("tiny").at("runs/x/model").precision == "float32"
-
-
 def loaded(**model):
     from agentsgym.runs.models.load import Use, load_model
 

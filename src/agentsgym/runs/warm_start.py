@@ -8,7 +8,7 @@ killed warm start continues after the last of them; a finished one is not repeat
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -257,10 +257,8 @@ class WarmStart:
             return
         engine = make_engine(settings.engine.as_engine(), EngineParts(), training=False)
         sampling = SamplingParams(settings.max_answer_tokens, settings.temperature)
-        try:
+        with closing(engine):
             yield DirectOutputAgent(engine, sampling, seed=settings.seed)
-        finally:
-            engine.close()
 
     def _played_games(
         self, trainer: "GRPOEnvTrainer", agent: Agent, done: Sequence[int]
