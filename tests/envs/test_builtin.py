@@ -39,12 +39,12 @@ def test_each_page_has_an_environment():
     assert pages == {env.page for env in BUILTIN.values()}
 
 
-@pytest.mark.parametrize(("name", "extra"), [("ALFWorld", "alfworld"), ("TextWorld", "textworld")])
-def test_the_exact_command(monkeypatch, name, extra):
+@pytest.mark.parametrize("name", ["ALFWorld", "TextWorld", "TextArena/Sudoku", "Gymnasium/Taxi"])
+def test_the_exact_command(monkeypatch, name):
     monkeypatch.setattr(extras, "installed", lambda module: False)
     with pytest.raises(extras.MissingExtra) as caught:
         agentsgym.make(name)
-    assert caught.value.command == extras.install_command(extra)
+    assert caught.value.command == extras.install_command(BUILTIN[name].extra)
     assert caught.value.command in str(caught.value)
 
 

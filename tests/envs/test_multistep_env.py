@@ -304,16 +304,6 @@ def test_names_and_aliases():
         register("a b", CountdownEnv)
 
 
-def test_malformed_is_a_truth_value():
-    class Odd(CountdownEnv):
-        def _step_episode(self, session_id, state, action):
-            *rest, info = super()._step_episode(session_id, state, action)
-            return *rest, {**info, "malformed": ["x"]}
-
-    [rollout] = Odd(None, {}).run_trial([TASK], ScriptedAgent(["a"])).rollouts
-    assert "info['malformed']" in rollout.error
-
-
 def test_mixed_rows_survive_arrow():
     from datasets import concatenate_datasets
 

@@ -105,14 +105,6 @@ def test_names_that_would_be_read_as_formats_are_refused(task, tmp_path):
         HouseholdGame(wide["game_file"])
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "no json", "[" * 100_000, '{"grammar": 1}'])
-def test_what_is_no_game_is_refused(tmp_path, text):
-    file = tmp_path / "game.tw-pddl"
-    file.write_text(text)
-    with pytest.raises(RefusedGame, match="is not a game"):
-        HouseholdGame(str(file))
-
-
 @pytest.mark.parametrize("workers", [0, 1], ids=["here", "in a worker"])
 def test_a_task_names_no_game_outside_the_allowed_directories(task, tmp_path, workers, monkeypatch):
     games = tmp_path / "games"

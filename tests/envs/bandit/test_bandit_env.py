@@ -71,18 +71,6 @@ def test_episodes_of_a_trial_have_the_same_arms_and_fresh_noise():
     assert [tuple(outcomes(episode)) for episode in again.episodes] == played
 
 
-def test_a_carried_trial_is_read_in_full():
-    env = make(max_steps_per_episode=2, carry="full", explain_actions=False, **TRIAL)
-    task = {"probabilities": [1.0, 0.0, 1.0]}
-    script = ScriptedAgent(["red", "green", "what?", "blue"])
-    messages = [m for e in play(env, task, script).episodes for m in e.messages]
-    assert messages[4]["content"] == (
-        "green lost.\n\nRound 2 of 2, scored, same arms. Pull red, green or blue; each wins at "
-        "its own fixed rate. Answer with the name. 2 pulls."
-    )
-    assert messages[0]["content"].startswith("Round 1 of 2, practice. Pull")
-
-
 def test_notes_hold_all_counts_of_the_trial():
     env = make(max_steps_per_episode=2, carry="summary", episodes_per_trial=3)
     rollout = play(env, {"probabilities": [1.0, 0.0, 0.0]}, env.optimal_agent())
@@ -91,13 +79,3 @@ def test_notes_hold_all_counts_of_the_trial():
         "red 2 won 0 lost, green 0 won 0 lost, blue 0 won 0 lost",
         "red 4 won 0 lost, green 0 won 0 lost, blue 0 won 0 lost",
     ]
-
-
-def test_the_optimal_agent_explores_in_the_free_shot():
-    """Whatever wins first, the free shot is spent on arms that are less known."""
-    env = make(max_steps_per_episode=3, carry="full", **TRIAL)
-    rollout = play(env, {"probabilities": [1.0, 1.0, 1.0]}, env.optimal_agent())
-    assert len({step.action for step in rollout.episodes[0].steps}) > 1
-    alone = make(max_steps_per_episode=3)
-    rollout = play(alone, {"probabilities": [1.0, 1.0, 1.0]}, alone.optimal_agent())
-    assert {step.action for step in rollout.episodes[0].steps} == {"red"}

@@ -4,12 +4,9 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agentsgym.envs.bandit import FiniteHorizon, trial_weights
 from bandit_players import (
-    best_arm_odds,
     best_policy,
     expected_successes,
     thompson_policy,
@@ -100,22 +97,6 @@ def test_the_order_of_players(episodes, free):
     sampled = weighted(expected_successes(thompson_policy(weights), total, arms=2), weights)
     assert 0.5 < sampled < player.value() < 2 / 3  # E[the better of two arms] = 2/3
     assert weighted(expected_successes(uniform, total, arms=2), weights) == pytest.approx(0.5)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    counts=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=3),
-    order=st.randoms(),
-)
-def test_arms_may_change_places(counts, order):
-    """The value does not depend on the arms' order, the odds move with the arms."""
-    shuffled = list(range(len(counts)))
-    order.shuffle(shuffled)
-    moved = tuple(counts[i] for i in shuffled)
-    player = FiniteHorizon(len(counts), trial_weights(3))
-    assert player.value(tuple(counts)) == pytest.approx(player.value(moved))
-    odds, moved_odds = best_arm_odds(tuple(counts)), best_arm_odds(moved)
-    assert moved_odds == pytest.approx([odds[i] for i in shuffled])
 
 
 def test_weights():

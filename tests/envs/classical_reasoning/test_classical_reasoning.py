@@ -100,15 +100,3 @@ def test_reasoning_gym_tasks():
         assert batch["final_rewards"] == [reward], batch.rollouts[0].error
     with pytest.raises(ConfigError, match="does not know"):
         make("ClassicalReasoning", None, {**config, "gym_tasks": ["x"]}).get_train_dataset()
-
-
-def test_a_missing_extra_names_its_command(monkeypatch):
-    from agentsgym.envs import extras
-
-    monkeypatch.setattr(extras, "installed", lambda module: False)
-    env = make("ClassicalReasoning", None, {"source": "reasoning_gym"})
-    with pytest.raises(extras.MissingExtra, match=r"pip install .*\[reasoning\]'"):
-        env.get_train_dataset()
-    for name, extra in (("TextArena/Sudoku", "textarena"), ("Gymnasium/Taxi", "gymnasium")):
-        with pytest.raises(extras.MissingExtra, match=rf"pip install .*\[{extra}\]'"):
-            make(name)

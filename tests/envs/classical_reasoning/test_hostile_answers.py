@@ -6,9 +6,8 @@ import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import make
-from agentsgym.envs.classical_reasoning import grader as grader_module
 from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.questions import KnownQuestion, PlainQuestion
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 
 RUN_CODE = [
     "__import__('os').system('touch CANARY')",
@@ -106,47 +105,6 @@ def test_mathematics_as_right_answer_of_a_row_runs_nothing_either(arena, tmp_pat
         answer = attack.replace("CANARY", str(canary))
         reward, _ = arena({"question": "q", "answer": [answer], "kind": "math"}, "\\boxed{2}")
         assert reward == 0.0 and not canary.exists()
-
-
-START = """
-import sys, time
-from multiprocessing.connection import Connection
-parent = Connection(int(sys.argv[1]))
-parent.send_bytes(b"{}")
-parent.recv_bytes()
-"""
-REPLIES = {
-    "no verdict": "parent.send_bytes(b'{\"right\": 1}'); time.sleep(9)",
-    "no JSON": 'parent.send_bytes(b"right"); time.sleep(9)',
-    "no end": 'parent.send_bytes(b"x" * 10**6)',
-    "silence": "time.sleep(9)",
-    "death": "",
-}
-SQUARE = PlainQuestion(question="q", answer="x^2", kind="math")
-
-
-def replying(tmp_path, monkeypatch, program):
-    """A grader whose process is this program instead of ours."""
-    (tmp_path / "another_grader.py").write_text(START + program)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(grader_module, "_PROGRAM", "another_grader")
-    return Grader(1e-4, 1.0)
-
-
-@pytest.mark.parametrize("program", REPLIES)
-def test_a_reply_that_is_no_verdict_counts_as_wrong(program, tmp_path, monkeypatch):
-    pytest.importorskip("math_verify", reason="needs the extra reasoning")
-    grader = replying(tmp_path, monkeypatch, REPLIES[program])
-    assert grader.is_right(SQUARE, "x \\cdot x", "auto") is False
-
-
-def test_a_verdict_counts_and_is_remembered(tmp_path, monkeypatch):
-    pytest.importorskip("math_verify", reason="needs the extra reasoning")
-    honest = "parent.send_bytes(b'{\"right\": true}'); time.sleep(9)"
-    grader = replying(tmp_path, monkeypatch, honest)
-    assert grader.is_right(SQUARE, "x \\cdot x", "auto") is True
-    assert grader.is_right(SQUARE, "x \\cdot x", "auto") is True
-    assert grader.is_right(SQUARE, "x + x", "auto") is False  # the program answers once
 
 
 GYM_ROW = {

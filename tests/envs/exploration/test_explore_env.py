@@ -55,19 +55,6 @@ def test_a_trial_in_words():
     assert rollout.final_reward == 1.0
 
 
-@pytest.mark.parametrize("game", GAMES)
-def test_what_a_player_found_out_pays_in_the_next_episode(game):
-    """Looking in the first episode and using the answer wins the second; a wrong value loses."""
-    env = make(game=game, choices=2, episodes_per_trial=2, free_shots=1)
-    for seed in range(8):
-        task = {"seed": seed}
-        right = right_action(env, task)
-        [wrong] = set(env.game.claims) - {right}
-        first = LOOKED_FIRST[game]
-        assert play(env, task, ScriptedAgent([first, right])).final_reward == 1.0
-        assert play(env, task, ScriptedAgent([first, wrong])).final_reward == 0.0
-
-
 @pytest.mark.parametrize("facts", [1, 2])
 @pytest.mark.parametrize("game", GAMES)
 def test_every_action_is_read_as_it_is_said(game, facts):

@@ -35,7 +35,7 @@ class HouseholdGame(CommandGame):
     """A running game. `fast=False` disables the speed patch, but not our checks.
 
     `plan_length` is the number of commands left in the planner's plan, where a caller counts it.
-    Raises MissingExtra if the engine is not installed, RefusedGame for a file that is not a game.
+    Raises MissingExtra if the engine is not installed, RefusedGame for a game that might do harm.
     """
 
     plan_length = 0

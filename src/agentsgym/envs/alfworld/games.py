@@ -3,7 +3,7 @@
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -91,27 +91,15 @@ def official_tasks(
 
 
 @lru_cache(maxsize=8)
-def _solvable(folder: str) -> tuple[tuple[str, str], ...]:
-    return tuple(_walk(Path(folder)))
-
-
-def _walk(folder: Path) -> Iterator[tuple[str, str]]:
-    for game_file in sorted(folder.rglob(GAME_FILE)):
-        path = str(game_file)
-        if "movable" in path or "Sliced" in path:
+def _solvable(folder: str) -> list[tuple[str, str]]:
+    solvable = []
+    for game_file in sorted(Path(folder).rglob(GAME_FILE)):
+        path, kind = str(game_file), game_file.parent.parent.name.partition("-")[0]
+        if kind not in TASK_TYPES or "movable" in path or "Sliced" in path:
             continue
-        kind = _task_type(game_file)
-        if kind in TASK_TYPES and json.loads(game_file.read_text()).get("solvable"):
-            yield path, kind
-
-
-def _task_type(game_file: Path) -> str:
-    """The task type in the official folder's name, else in `traj_data.json`."""
-    named = game_file.parent.parent.name.partition("-")[0]
-    if named in TASK_TYPES:
-        return named
-    trajectory = game_file.with_name("traj_data.json")
-    return str(json.loads(trajectory.read_text())["task_type"]) if trajectory.exists() else ""
+        if json.loads(game_file.read_text()).get("solvable"):
+            solvable.append((path, kind))
+    return solvable
 
 
 def generated_tasks(
