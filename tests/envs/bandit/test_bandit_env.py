@@ -5,8 +5,6 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.envs.bandit import BanditEnv
 
-TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
-
 
 def make(**config):
     return BanditEnv(None, config)

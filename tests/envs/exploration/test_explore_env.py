@@ -8,8 +8,6 @@ from agentsgym import ScriptedAgent
 from agentsgym.envs.exploration import Claim, ExploreEnv, Inform
 from agentsgym.envs.exploration.games import GAMES, Question
 
-LOOKED_FIRST = {"place": "look", "switches": "test 1", "rule": "try 1"}
-
 
 def make(**config):
     return ExploreEnv(None, config)

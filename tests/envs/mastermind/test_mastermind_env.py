@@ -5,7 +5,6 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.envs.mastermind import MastermindEnv
 
-TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
 BARE = {"hints": 0, "split": "codes"}
 
 
