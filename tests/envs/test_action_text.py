@@ -103,11 +103,6 @@ def test_texts_around_a_command(said, command):
     assert read_option(said, COMMANDS) == command
 
 
-@given(st.permutations(COMMANDS), st.sampled_from(["\n", " or ", "; ", ". ", " "]))
-def test_two_commands_are_none(commands, between):
-    assert read_option(between.join(commands[:2]), COMMANDS) is None
-
-
 @pytest.mark.parametrize(
     ("said", "attribute"),
     [

@@ -118,13 +118,10 @@ GYM_ROW = {
     [
         ({"task": "no_such_task"}, "is not supported: its scorer has not been reviewed"),
         ({"task": 5}, "task must be a string, got 5"),
-        ({"question": None}, "question must be a string"),
         ({"index": 10}, "index must be less than size (10), got 10"),
-        ({"index": "0"}, "index must be an integer"),
         ({"size": 10**12}, "size must be less than or equal to 200000"),
         ({"seed": 10**400}, "seed must be"),
         ({"answer": "1"}, "answer must be a list"),
-        ({"answer": [1]}, "answer.0 must be a string"),
         (
             {"task": "word_ladder", "size": 100_000},
             "cannot make word_ladder, seed 1, 0 of 100000: Dataset size too large",

@@ -66,27 +66,6 @@ def test_specific_questions_are_rather_not_answered_than_answered_wrongly() -> N
     assert share >= 0.6, f"answered {share:.1%}"
 
 
-def test_logic_of_the_table() -> None:
-    """What must hold for every secret, whatever the secret is."""
-    for name in ("default", "hardcore"):
-        table = load_table(name)
-        column = {a.key: table.values[:, j] == 1 for j, a in enumerate(table.attributes)}
-        for cause, effect in [
-            ("mammal", "animal"), ("bird", "animal"), ("fruit", "food"), ("animal", "natural"),
-            ("electronic", "electric"), ("bigger_than_car", "bigger_than_person"),
-            ("job", "person"), ("worn_head", "worn"), ("two_wheels", "has_wheels"),
-        ]:  # fmt: skip
-            bad = [s for i, s in enumerate(table.secrets) if column[cause][i] > column[effect][i]]
-            assert not bad, f"{cause} without {effect}: {bad}"
-        for one, other in [
-            ("animal", "person"), ("animal", "plant"), ("person", "place"), ("alive", "man_made"),
-            ("person", "vehicle"), ("food", "furniture"), ("pocket_sized", "bigger_than_person"),
-            ("hard", "soft"), ("heavy", "handheld"), ("male", "female"), ("young", "adult"),
-        ]:  # fmt: skip
-            both = [s for i, s in enumerate(table.secrets) if column[one][i] and column[other][i]]
-            assert not both, f"{one} and {other}: {both}"
-
-
 def test_guesses_match_in_full_only() -> None:
     table = load_table()
     assert table.canonical("The Ice-Cream") == "ice cream"
