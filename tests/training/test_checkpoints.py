@@ -45,7 +45,6 @@ class Evaluations:
     ("settings", "expected"),
     [
         ({"save_steps": 5, "num_iterations": 3, "max_steps": 7}, [6, 7]),
-        ({"save_steps": 1, "num_iterations": 2, "max_steps": 4}, [2, 4]),
         ({"save_steps": 2, "num_iterations": 3, "max_steps": 9}, [3, 6, 9]),
         ({"save_steps": 2, "max_steps": 3}, [2, 3]),
     ],

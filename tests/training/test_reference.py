@@ -20,9 +20,10 @@ def trained_lora(tiny_llama):
     return model
 
 
-def first_kl(trainer):
-    trainer.train()
-    return trainer.state.log_history[0]["kl"]
+def kls(trainer, resume=None):
+    """The KL of each step."""
+    trainer.train(resume_from_checkpoint=resume)
+    return [entry["kl"] for entry in trainer.state.log_history if "kl" in entry]
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_an_adapter_that_was_trained_before_is_its_own_reference(
     """As in TRL, which copies it."""
     trainer = make_trainer(model=trained_lora, **settings)
     assert trainer.ref_model is None and "ref" in trainer.model.peft_config
-    assert first_kl(trainer) == pytest.approx(0.0, abs=1e-6)
+    assert kls(trainer)[0] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_reference_stays_and_the_adapter_learns(make_trainer, trained_lora):
@@ -62,7 +63,7 @@ def test_a_new_adapter_is_measured_against_the_model_without_it(make_trainer, ti
     trainer = make_trainer(model=tiny_llama, peft_config=config, **settings)
     assert "ref" not in trainer.model.peft_config
     # init_lora_weights=False makes the adapter random: it differs from the model below it.
-    assert first_kl(trainer) > 1e-3
+    assert kls(trainer)[0] > 1e-3
 
 
 def test_a_whole_model_is_measured_against_its_directory(
@@ -72,7 +73,7 @@ def test_a_whole_model_is_measured_against_its_directory(
     trainer = make_trainer(model=str(tmp_path / "model"), **settings)
     with torch.no_grad():
         trainer.model.lm_head.weight.mul_(1.5)
-    assert first_kl(trainer) > 1e-3
+    assert kls(trainer)[0] > 1e-3
 
 
 def test_a_synchronised_reference_follows_the_model(make_trainer, tiny_llama, tmp_path):
@@ -80,7 +81,6 @@ def test_a_synchronised_reference_follows_the_model(make_trainer, tiny_llama, tm
     tiny_llama.save_pretrained(tmp_path / "model")
     options = {"beta": 0.5, "learning_rate": 5e-2, "max_steps": 3}
     still = make_trainer(model=str(tmp_path / "model"), **options)
-    still.train()
     follows = make_trainer(
         model=str(tmp_path / "model"),
         sync_ref_model=True,
@@ -88,10 +88,9 @@ def test_a_synchronised_reference_follows_the_model(make_trainer, tiny_llama, tm
         ref_model_mixup_alpha=1.0,
         **options,
     )
-    follows.train()
-    kls = [[e["kl"] for e in t.state.log_history if "kl" in e] for t in (still, follows)]
-    assert kls[0][0] == pytest.approx(0.0, abs=1e-6) and min(kls[0][1:]) > 1e-4
-    assert kls[1] == pytest.approx([0.0] * 3, abs=1e-6)
+    first, *later = kls(still)
+    assert first == pytest.approx(0.0, abs=1e-6) and min(later) > 1e-4
+    assert kls(follows) == pytest.approx([0.0] * 3, abs=1e-6)
 
 
 def test_a_model_that_was_loaded_from_nowhere_has_no_reference(make_trainer, tiny_llama):
@@ -99,31 +98,27 @@ def test_a_model_that_was_loaded_from_nowhere_has_no_reference(make_trainer, tin
         make_trainer(model=tiny_llama, beta=0.1)
 
 
+RESUMED = {
+    "beta": 0.5, "max_steps": 4, "learning_rate": 5e-2, "save_strategy": "steps", "save_steps": 2
+}  # fmt: skip
+
+
 def test_resuming_keeps_an_adapters_reference(make_trainer, trained_lora, tmp_path):
-    options = {"beta": 0.5, "max_steps": 4, "learning_rate": 5e-2}
-    saving = options | {"save_strategy": "steps", "save_steps": 2, "output_dir": str(tmp_path)}
+    def run(resume=None):
+        return kls(make_trainer(model=copy.deepcopy(trained_lora), **RESUMED), resume)
 
-    def run(resume=None, **settings):
-        trainer = make_trainer(model=copy.deepcopy(trained_lora), **settings)
-        trainer.train(resume_from_checkpoint=resume)
-        return [e["kl"] for e in trainer.state.log_history if "kl" in e]
-
-    whole = run(**saving)
-    assert run(str(tmp_path / "checkpoint-2"), **saving) == pytest.approx(whole, rel=1e-6)
+    whole = run()
+    resumed = run(str(tmp_path / "out" / "checkpoint-2"))
+    assert resumed == pytest.approx(whole, rel=1e-6)
 
 
 def test_resuming_keeps_a_reference_that_follows(make_trainer, tiny_llama, tmp_path):
     tiny_llama.save_pretrained(tmp_path / "model")
-    options = {
-        "beta": 0.5, "max_steps": 4, "learning_rate": 5e-2, "sync_ref_model": True,
-        "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5, "save_strategy": "steps",
-        "save_steps": 2,
-    }  # fmt: skip
+    follows = {"sync_ref_model": True, "ref_model_sync_steps": 1, "ref_model_mixup_alpha": 0.5}
 
     def run(resume=None):
-        trainer = make_trainer(model=str(tmp_path / "model"), **options)
-        trainer.train(resume_from_checkpoint=resume)
-        return [e["kl"] for e in trainer.state.log_history if "kl" in e]
+        trainer = make_trainer(model=str(tmp_path / "model"), **RESUMED, **follows)
+        return kls(trainer, resume)
 
     whole = run()
     resumed = run(str(tmp_path / "out" / "checkpoint-2"))
