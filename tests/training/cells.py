@@ -11,6 +11,19 @@ from agentsgym.types import Rollout, Row, StepSpan
 from helpers import CountdownEnv
 from training import reference
 
+QUICK = {
+    "num_generations": 4,
+    "max_action_tokens": 4,
+    "logging_steps": 1,
+    "report_to": "none",
+    "use_cpu": True,
+    "gradient_checkpointing": False,
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "max_grad_norm": 0.0,
+}
+"""Options of a trainer that makes many steps in a test."""
+
 
 def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
     """`number` rollouts of one or two rows with one to three steps. The last but one failed, the

@@ -26,6 +26,7 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
     """Returns a function that builds a trainer, whose rollouts are in `trainer.played` if it has no
     other sink; options are fields of GRPOEnvConfig."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+    from training.cells import QUICK
 
     register("Digit", DigitEnv)
     register("Countdown", CountdownEnv)
@@ -48,23 +49,14 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
             "max_steps": 2,
             "engine": engine_section,
             "per_device_train_batch_size": 8,
-            "num_generations": 4,
-            "max_action_tokens": 4,
             "learning_rate": 5e-3,
-            "logging_steps": 1,
-            "report_to": "none",
-            "use_cpu": True,
-            "gradient_checkpointing": False,
-            "save_strategy": "no",
-            "disable_tqdm": True,
-            "max_grad_norm": 0.0,
         }
         if isinstance(engine, str):
             engine, options = None, options | {"engine": engine}
         env, played = env or DigitEnv(chat_tokenizer), Played()
         trainer = GRPOEnvTrainer(
             model if model is not None else tiny_llama,
-            GRPOEnvConfig(**(defaults | options)),
+            GRPOEnvConfig(**(QUICK | defaults | options)),
             dataset if dataset is not None else env.get_train_dataset(),
             eval_dataset,
             chat_tokenizer,

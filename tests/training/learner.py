@@ -16,7 +16,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
 from helpers import random_llama
-from training.cells import Cell, LettersEnv
+from training.cells import QUICK, Cell, LettersEnv
 
 CELLS = (
     ("grpo", "token", "rollout"),
@@ -69,25 +69,16 @@ def make_trainer(tokenizer, out, env_class=FailingEnv, token_sink=None, given=No
     tasks = [{"rewards": [0.0] * (1 + k % 3)} for k in range(9)]
     defaults = {
         "output_dir": str(out),
-        "num_generations": 4,
-        "max_action_tokens": 4,
         "max_tokens_per_forward": 80,
         "learning_rate": 1e-2,
         "lr_scheduler_type": "constant",
         "optim": "sgd",
-        "logging_steps": 1,
-        "report_to": "none",
-        "use_cpu": True,
-        "gradient_checkpointing": False,
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "max_grad_norm": 0.0,
         "bf16": False,
     }
     played = []
     trainer = GRPOEnvTrainer(
         tiny_model(tokenizer),
-        GRPOEnvConfig(**(defaults | options)),
+        GRPOEnvConfig(**(QUICK | defaults | options)),
         task_dataset(env, tasks),
         task_dataset(env, [{"rewards": [0.0] * (1 + k % 2)} for k in range(5)]),
         tokenizer,
