@@ -7,12 +7,12 @@ It trains, and saves checkpoints and the model in the run's directory; it makes 
 """
 
 import sys
+from contextlib import closing
 
 from agentsgym.runs import Progress, load_config, parse_overrides
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings
 from agentsgym.runs.policy import load_policy
-from agentsgym.runs.train import closing_engine
 
 
 def main() -> None:
@@ -23,7 +23,7 @@ def main() -> None:
     settings = train_settings(config)
     policy = load_policy(config, Progress())
     trainer = GRPOEnvTrainer(policy.model, settings, tasks, processing_class=policy.tokenizer)
-    with closing_engine(trainer):
+    with closing(trainer.collector):
         trainer.train()
     trainer.save_model(str(RunDirectory(config.directory).model))
 

@@ -8,7 +8,7 @@ import gc
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -170,7 +170,7 @@ class TrainingRun:
         # Objects loaded so far stay alive. Freezing them keeps the garbage collector from searching
         # them again and again, which would cost a twentieth of a tiny model's run.
         gc.freeze()
-        with closing_engine(trainer):
+        with closing(trainer.collector):
             self._play_and_train(trainer, trained)
 
     def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
@@ -376,16 +376,6 @@ def save_trained(trainer: "GRPOEnvTrainer", folder: Path) -> None:
 
     trainer.save_model(str(folder))
     remove(folder / REFERENCE_ADAPTER)
-
-
-@contextmanager
-def closing_engine(trainer: "GRPOEnvTrainer") -> Iterator[None]:
-    """Close the connections of the trainer's engine at the end of the block."""
-    try:
-        yield
-    finally:
-        trainer.collector.close_source()
-        trainer.collector.engine.close()
 
 
 def one_sentence(error: BaseException) -> str:

@@ -136,6 +136,11 @@ class RolloutCollector:
             self._closed = self.source
         self.source = None
 
+    def close(self) -> None:
+        """End the playing in the background, and close the engine's connections."""
+        self.close_source()
+        self.engine.close()
+
     def await_engine(self) -> None:
         """Wait until nothing that was ended in the background is left in the engine: an action that
         had begun. To be called before the engine is used without a source."""
