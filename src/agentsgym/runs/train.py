@@ -338,6 +338,8 @@ class TrainingRun:
         return played.evaluation
 
     def _train(self, trainer: "GRPOEnvTrainer") -> None:
+        from agentsgym.training.reference import REFERENCE_ADAPTER
+
         stop_reason = train_until_stopped(
             trainer,
             self._config,
@@ -351,7 +353,8 @@ class TrainingRun:
         self._summary.agent_tokens = self._writer.agent_tokens
         self._summary.stop_reason = stop_reason
         with replacing(self._directory.model) as part:
-            save_trained(trainer, part)
+            trainer.save_model(str(part))
+            remove(part / REFERENCE_ADAPTER)
 
     def _close(self, status: Literal["interrupted", "finished"]) -> None:
         self._summary.status = status
@@ -368,14 +371,6 @@ class TrainingRun:
         finally:
             self._summary.add_time(name, time.monotonic() - started)
             self._summary.write(self._directory.summary)
-
-
-def save_trained(trainer: "GRPOEnvTrainer", folder: Path) -> None:
-    """Save the trained model or adapter, without the adapter that KL is measured against."""
-    from agentsgym.training.reference import REFERENCE_ADAPTER
-
-    trainer.save_model(str(folder))
-    remove(folder / REFERENCE_ADAPTER)
 
 
 def one_sentence(error: BaseException) -> str:
