@@ -1,14 +1,13 @@
 """The errors of failed rollouts."""
 
-import logging
 import traceback
 from collections.abc import Iterable
 
 from agentsgym.types import Rollout
 from agentsgym.types.text import clean_text, cut, mask_secrets
 
-# Limit of distinct errors in the log, for environments whose messages all differ.
-_MOST = 20
+MOST_ERRORS = 20
+"""Limit of distinct errors that are told, for environments whose messages all differ."""
 _LONGEST = 20_000
 
 
@@ -31,29 +30,6 @@ class EveryRolloutFailed(RuntimeError):
         self.sentence = f"{what}; the first one: {last_line(traceback)}"
 
 
-class FailureLog:
-    """Warns once about each distinct error of rollouts; errors with equal last lines are equal."""
-
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
-        self._logged: set[str] = set()
-
-    def note(self, errors: Iterable[str], phase: str, step: int) -> None:
-        """Warn about those of `errors` (tracebacks) that were not logged before."""
-        for error in errors:
-            line = last_line(error)
-            if line not in self._logged and len(self._logged) < _MOST:
-                self._logged.add(line)
-                more = "" if len(self._logged) < _MOST else "\nFurther errors are not logged."
-                self._logger.warning(
-                    "rollouts fail (%s, step %d); the first with this error:\n%s%s",
-                    phase,
-                    step,
-                    error,
-                    more,
-                )
-
-
 def last_line(error: str) -> str:
     """The line of a traceback with the exception's name."""
     lines = error.strip().splitlines()
@@ -64,6 +40,6 @@ def samples(rollouts: Iterable[Rollout]) -> list[str]:
     """One error per distinct last line, in the order of the rollouts; the number is limited."""
     errors: dict[str, str] = {}
     for rollout in rollouts:
-        if rollout.error is not None and len(errors) < _MOST:
+        if rollout.error is not None and len(errors) < MOST_ERRORS:
             errors.setdefault(last_line(rollout.error), rollout.error)
     return list(errors.values())

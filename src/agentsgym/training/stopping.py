@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from transformers import TrainerCallback
 
 from agentsgym.rollout import EveryRolloutFailed
-from agentsgym.rollout.failures import FailureLog, samples
+from agentsgym.rollout.failures import MOST_ERRORS, last_line, samples
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout
 
@@ -15,12 +15,12 @@ logger = logging.getLogger(__name__)
 
 
 class FailureReport:
-    """Warns about new errors, and ends training if every rollout failed. All ranks must call its
-    methods."""
+    """Warns once about each distinct error, and ends training if every rollout failed; errors with
+    equal last lines are equal. All ranks must call its methods."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
-        self._log = FailureLog(logger)
+        self._logged: set[str] = set()
         self._first = ""
 
     def tell(self, rollouts: Sequence[Rollout], phase: str, step: int) -> bool:
@@ -29,8 +29,17 @@ class FailureReport:
         if errors:
             self._first = errors[0]
         if self._ranks.index == 0:
-            self._log.note(errors, phase, step)
+            for error in errors:
+                self._warn(error, f"{phase}, step {step}")
         return all(self._ranks.gather([rollout.failed for rollout in rollouts]))
+
+    def _warn(self, error: str, where: str) -> None:
+        line = last_line(error)
+        if line in self._logged or len(self._logged) == MOST_ERRORS:
+            return
+        self._logged.add(line)
+        more = "" if len(self._logged) < MOST_ERRORS else "\nFurther errors are not logged."
+        logger.warning("rollouts fail (%s); the first with this error:\n%s%s", where, error, more)
 
     def stop(self, rollouts: Sequence[Rollout], step: int) -> NoReturn:
         """Raise EveryRolloutFailed with the first error."""
