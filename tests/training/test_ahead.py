@@ -26,21 +26,33 @@ OPTIONS = {"learning_rate": 1e-3, "max_steps": 5, "logging_steps": 1}
 
 
 class CopyEngine(EmbeddedEngine):
-    """May sample while the original is trained; takes weights with no request open."""
+    """May sample while the original is trained; answers what is open before it takes weights."""
 
     can_generate_ahead = True
 
     def __init__(self, model, tokenizer, **options):
         super().__init__(copy.deepcopy(model), tokenizer, **options)
+        self.lock = threading.Lock()
+        self.early = []
+
+    def submit(self, requests):
+        with self.lock:
+            super().submit(requests)
+
+    def poll(self):
+        with self.lock:
+            early, self.early = self.early, []
+            return early or super().poll()
 
     def update_weights(self, update):
-        assert not self._requests
-        with torch.no_grad():
+        with self.lock, torch.no_grad():
+            while self._requests:
+                self.early += super().poll()
             pairs = zip(self.model.parameters(), update.model.parameters(), strict=True)
             for ours, trained in pairs:
                 ours.copy_(trained)
-        self.reset()
-        self.policy_version = update.version
+            self.reset()
+            self.policy_version = update.version
 
 
 def check_steps(trainer, ahead):

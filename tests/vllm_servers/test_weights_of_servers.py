@@ -65,7 +65,7 @@ def test_adapters_change_while_requests_are_open(engine, model_dir, chat_tokeniz
     engine.update_weights(WeightUpdate(models[1], 1, tmp_path))
 
     def update(model, version):
-        engine.update_weights(WeightUpdate(model, version, tmp_path, sampling=True))
+        engine.update_weights(WeightUpdate(model, version, tmp_path))
 
     played = play_over_updates(engine, models, update, chat_tokenizer)
     assert {result.policy_version for _, result in played} == {1, 2, 3}
@@ -80,7 +80,7 @@ def test_all_weights_change_while_requests_are_open(engine, model_dir, chat_toke
     engine.load(original)
 
     def update(model, version):
-        engine.update_weights(WeightUpdate(model, version, tmp_path / "sync", sampling=True))
+        engine.update_weights(WeightUpdate(model, version, tmp_path / "sync"))
 
     try:
         played = play_over_updates(engine, models, update, chat_tokenizer)
@@ -99,7 +99,7 @@ def test_another_process_knows_which_weights_sampled_its_answers(
     models = {1: base, 2: moved(base, 0.05), 3: moved(base, 0.1)}
 
     def update(model, version):
-        engine.update_weights(WeightUpdate(model, version, tmp_path / "sync", sampling=True))
+        engine.update_weights(WeightUpdate(model, version, tmp_path / "sync"))
         other.adopt(engine.weights)
 
     engine.update_weights(WeightUpdate(base, 1, tmp_path / "sync"))

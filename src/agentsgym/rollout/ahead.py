@@ -8,7 +8,6 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from agentsgym.envs import EnvPool
 from agentsgym.envs.base import MultistepEnv
@@ -20,7 +19,6 @@ from agentsgym.types import (
     RolloutRequest,
     SamplingParams,
     WeightUpdate,
-    can_update_while_sampling,
     trainable,
 )
 
@@ -46,7 +44,6 @@ class LocalSource:
         self._submitted: list[tuple[list[Assignment], bool]] = []
         self._over: dict[str, Rollout] = {}
         self._open = 0
-        self._paused = self._quiet = False
         self._idle = 0.0
         self._closed = False
         self._error: BaseException | None = None
@@ -99,27 +96,11 @@ class LocalSource:
             return [self._over.pop(name) for name in names]
 
     def use_weights(self, update: WeightUpdate) -> None:
-        """Sample all further actions from these weights. An engine that does not take weights while
-        it samples is given them when the open actions are finished; no other begins until then.
+        """Sample all further actions from these weights.
 
         Raises the errors of the engine. It is always told, also if the playing has ended with an
         error: the engines of several ranks may talk to each other here."""
-        engine = trainable(self._agent.engine)
-        if can_update_while_sampling(engine):
-            engine.update_weights(replace(update, sampling=True))
-            return
-        with self._changed:
-            self._paused, self._quiet = True, False
-            self._scheduler.hold()
-            self._changed.notify_all()
-            self._scheduler.wake()
-            self._changed.wait_for(lambda: self._quiet or self._ended)
-        try:
-            engine.update_weights(update)
-        finally:
-            with self._changed:
-                self._paused = False
-                self._changed.notify_all()
+        trainable(self._agent.engine).update_weights(update)
 
     @property
     def idle_seconds(self) -> float:
@@ -177,7 +158,7 @@ class LocalSource:
         with self._changed:
             while not self._ended:
                 self._take_submitted()
-                if not self._pause_begun() and self._scheduler.can_advance:
+                if self._scheduler.can_advance:
                     return True
                 self._wait()
             return False
@@ -192,16 +173,6 @@ class LocalSource:
         submitted, self._submitted = self._submitted, []
         for assigned, first in submitted:
             self._scheduler.add(assigned, first=first)
-
-    def _pause_begun(self) -> bool:
-        """Hold back requests while a pause is wanted; whether it has begun: nothing is open."""
-        if not self._paused:
-            self._scheduler.resume()
-            return False
-        self._scheduler.hold()
-        self._quiet = not self._scheduler.in_flight
-        self._changed.notify_all()
-        return self._quiet
 
     def _hand_over(self, rollouts: Sequence[Rollout]) -> None:
         if rollouts:

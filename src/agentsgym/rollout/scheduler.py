@@ -63,7 +63,6 @@ class Scheduler:
         self._alone: deque[Assignment] = deque()
         self._open: dict[str, _Open] = {}
         self._over: list[Rollout] = []
-        self._held: list[GenerationRequest] | None = None
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
         self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
@@ -98,32 +97,15 @@ class Scheduler:
         self._collect_threads()
         if self._in_flight:
             self._receive(self._engine.poll())
-        elif self._alone and not self._open and self._held is None:
+        elif self._alone and not self._open:
             self._play_alone(*self._alone.popleft())
         over, self._over = self._over, []
         return over
 
     @property
-    def in_flight(self) -> int:
-        """Number of requests that are open in the engine."""
-        return self._in_flight
-
-    @property
     def can_advance(self) -> bool:
         """Whether a round would do anything."""
-        begins = self._held is None and (self._waiting or self._alone)
-        return bool(self._in_flight or self._stepping or begins)
-
-    def hold(self) -> None:
-        """Send the engine no further request until `resume`; open ones are answered. Another thread
-        may call it during a round."""
-        if self._held is None:
-            self._held = []
-
-    def resume(self) -> None:
-        """Send the requests that were held back."""
-        held, self._held = self._held, None
-        self._submit(held or [])
+        return bool(self._in_flight or self._stepping or self._waiting or self._alone)
 
     def wake(self) -> None:
         """End the wait of a round for environments; for other threads."""
@@ -131,7 +113,7 @@ class Scheduler:
 
     def _start(self) -> None:
         requests = []
-        while self._waiting and self._held is None and len(self._open) < self._engine.capacity:
+        while self._waiting and len(self._open) < self._engine.capacity:
             if self._is_full(self._waiting[0].env):
                 break
             env, request, sampling = self._waiting.popleft()
@@ -189,9 +171,7 @@ class Scheduler:
 
     def _submit(self, requests: Sequence[GenerationRequest | None]) -> None:
         ready = [request for request in requests if request is not None]
-        if self._held is not None:
-            self._held += ready
-        elif ready:
+        if ready:
             self._in_flight += len(ready)
             self._engine.submit(ready)
 

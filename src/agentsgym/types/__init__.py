@@ -22,7 +22,6 @@ from agentsgym.types.protocols import (
     TrainableEngine,
     WeightTransfer,
     WeightUpdate,
-    can_update_while_sampling,
     trainable,
     wait_for,
 )
@@ -79,7 +78,6 @@ __all__ = [
     "Trust",
     "WeightTransfer",
     "WeightUpdate",
-    "can_update_while_sampling",
     "checked_path",
     "copy_message",
     "count_steps",

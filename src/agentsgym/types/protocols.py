@@ -138,9 +138,6 @@ class WeightUpdate:
         changed: False if the weights are the same as in the previous update.
         rank: the number of this process among the training processes.
         gather: joins lists of all ranks.
-        sampling: whether requests may be open. Then the engine returns as soon as `model` may
-            change; open requests are answered with their old weights, and new ones, in time, with
-            these. Only for an engine that `can_update_while_sampling`.
     """
 
     model: Any
@@ -149,7 +146,6 @@ class WeightUpdate:
     changed: bool = True
     rank: int = 0
     gather: Gather = field(default=_alone)
-    sampling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +161,7 @@ class WeightTransfer:
 class TrainableEngine(Engine, Protocol):
     """An engine that a trainer can update with the weights that it trains.
 
-    It samples token ids with their log-probabilities, so it must have a tokenizer. It may also
-    have `can_update_while_sampling` (the function of this name reads it).
+    It samples token ids with their log-probabilities, so it must have a tokenizer.
     """
 
     @property
@@ -176,24 +171,20 @@ class TrainableEngine(Engine, Protocol):
 
     @property
     def can_generate_ahead(self) -> bool:
-        """Whether it can sample during the optimizer's work, from a copy of the weights."""
+        """Whether it can sample during the optimizer's work, from a copy of the weights. Then
+        `update_weights` may come from another thread while requests are open."""
         ...
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from these weights from now on. Called on every rank before each generation and
-        evaluation, with no request open unless `update.sampling`. Raises if the weights cannot be
-        used."""
+        evaluation; returns as soon as `update.model` may change. Open requests, which only an
+        engine with `can_generate_ahead` has then, are answered with their old weights, and new
+        ones, in time, with these. Raises if the weights cannot be used."""
         ...
 
     def close(self) -> None:
         """Close connections; may be called twice. The engine cannot be used afterwards."""
         ...
-
-
-def can_update_while_sampling(engine: Any) -> bool:
-    """Whether an engine accepts a `WeightUpdate` with `sampling`, from another thread than the one
-    that samples: whether it has a true attribute `can_update_while_sampling`."""
-    return bool(getattr(engine, "can_update_while_sampling", False))
 
 
 def trainable(engine: Any) -> TrainableEngine:
@@ -263,8 +254,8 @@ class RolloutSource(Protocol):
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds so far in which nothing could be sampled because there was no request, or because
-        the weights were exchanged; the mean if there are several places."""
+        """Seconds so far in which nothing could be sampled because there was no request; the mean
+        if there are several places."""
         ...
 
     def close(self) -> None:

@@ -70,6 +70,7 @@ class ProcessEngine:
         self._copy = ModelCopy(model, dtype)
         self._open: dict[str, int] = {}
         self._numbers = itertools.count()
+        self._sending = threading.Lock()
         try:
             setup = pickle.dumps(
                 (torch.get_num_threads(), self._copy.model, tokenizer, capacity, stop_token_ids)
@@ -136,8 +137,8 @@ class ProcessEngine:
             self._send("release", session_ids)
 
     def update_weights(self, update: WeightUpdate) -> None:
-        """Send the current weights. Raises ValueError if they are not this engine's, and
-        EngineProcessLost."""
+        """Send the current weights; the process answers what it has before it takes them. Raises
+        ValueError if they are not this engine's, and EngineProcessLost."""
         check_trained(self, self._trained, update.model)
         if update.changed:
             self._copy.refresh()
@@ -149,8 +150,10 @@ class ProcessEngine:
         self._end()
 
     def _send(self, kind: str, value: Any) -> None:
+        data = pickle.dumps((kind, value))
         try:
-            self._line.send_bytes(pickle.dumps((kind, value)))
+            with self._sending:
+                self._line.send_bytes(data)
         except OSError as error:
             raise self._lost() from error
 
@@ -201,6 +204,11 @@ def serve(line: Connection) -> None:
     inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(line, inbox), daemon=True).start()
     numbers: dict[str, int] = {}
+
+    def answer() -> None:
+        results = [(numbers.pop(result.session_id), result) for result in engine.poll()]
+        line.send_bytes(pickle.dumps((results, engine.stats)))
+
     while True:
         while not numbers or not inbox.empty():
             kind, value = inbox.get()
@@ -208,6 +216,8 @@ def serve(line: Connection) -> None:
                 numbers |= {request.session_id: number for number, request in value}
                 engine.submit([request for _, request in value])
             elif kind == "weights":
+                while numbers:
+                    answer()
                 version, tensors = value
                 with torch.no_grad():
                     for ours, new in zip(_tensors(model), tensors, strict=True):
@@ -217,8 +227,7 @@ def serve(line: Connection) -> None:
                 engine.release(value)
                 for session_id in value:
                     numbers.pop(session_id, None)
-        results = [(numbers.pop(result.session_id), result) for result in engine.poll()]
-        line.send_bytes(pickle.dumps((results, engine.stats)))
+        answer()
 
 
 def _listen(line: Connection, inbox: "queue.SimpleQueue[tuple[str, Any]]") -> None:

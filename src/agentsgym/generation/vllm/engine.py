@@ -166,7 +166,6 @@ class VLLMEngine(RemoteEngine):
         return self.pool.base or ""
 
     can_generate_ahead = True
-    can_update_while_sampling = True
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Bring the weights to the servers through the disk: rank 0 writes them and lets the
