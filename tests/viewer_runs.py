@@ -1,11 +1,10 @@
 """Small run directories for the viewer's tests, written by the writers that a run uses."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from agentsgym.runs.files import RolloutWriter
-from agentsgym.runs.files.records import KEY, VERSION
+from agentsgym.evaluation import Evaluation
+from agentsgym.runs.files import MetricsFile, RolloutWriter, Summary
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from agentsgym.types.text import clean_text
 
@@ -140,12 +139,31 @@ def make_run(root: Path, tokenizer: Any, *, generations: int = 3, size: int = 4,
     return root
 
 
+def figures(**more: Any) -> Evaluation:
+    """Of an evaluation on held-out tasks."""
+    return Evaluation.model_validate(
+        {
+            "win_rate": 0.3,
+            "ci95": (0.2, 0.4),
+            "mean_steps": 2.0,
+            "regret": 0.7,
+            "episodes": 8,
+            "clusters": 8,
+            "tasks": 8,
+            "reward": 0.3,
+            "reward_ci95": (0.2, 0.4),
+            "reference": 1.0,
+            "failures": 0,
+        }
+        | more
+    )
+
+
 def write_figures(root: Path, steps: int) -> None:
     """metrics.jsonl and summary.json."""
-    lines = [
-        {
-            "step": step + 1,
-            "phase": "train",
+    metrics = MetricsFile(root / "metrics.jsonl")
+    for step in range(steps):
+        line = {
             "reward": 0.3 + 0.1 * step,
             "win_rate": 0.3,
             "stop/win": 0.4 + 0.1 * step,
@@ -157,31 +175,14 @@ def write_figures(root: Path, steps: int) -> None:
             "template_breaks/thoughts": 0.5 * step,
             "template_breaks/answer": 0.25 * step,
         }
-        for step in range(steps)
-    ]
-    text = "".join(json.dumps({KEY: VERSION} | line) + "\n" for line in lines)
-    (root / "metrics.jsonl").write_text(text)
-    figures = {
-        "win_rate": 0.25,
-        "ci95": [0.1, 0.4],
-        "mean_steps": 2.0,
-        "regret": 0.75,
-        "episodes": 6,
-        "clusters": 6,
-        "tasks": 6,
-        "reward": 0.25,
-        "reward_ci95": [0.1, 0.4],
-        "reference": 1.0,
-        "failures": 0,
-    }
-    summary = {
-        "name": root.name, "status": "finished", "seed": 0, "env": "Puzzle", "env_config": {},
-        "model": "tiny", "before": figures, "after": figures, "warm_started": None,
-        "steps": steps, "agent_tokens": 1000, "seconds": 36.0,
-        "phases": {"model": 24.0, "rl": 10.0, "after": 2.0},
-        "references": {"best without exploring": 0.5},
-    }  # fmt: skip
-    (root / "summary.json").write_text(json.dumps({KEY: VERSION} | summary))
+        metrics.append("train", step + 1, line)
+    found = figures(win_rate=0.25, ci95=(0.1, 0.4), reward=0.25, reward_ci95=(0.1, 0.4))
+    Summary(
+        name=root.name, status="finished", seed=0, env="Puzzle", env_config={}, model="tiny",
+        before=found, after=found, steps=steps, agent_tokens=1000, seconds=36.0,
+        phases={"model": 24.0, "rl": 10.0, "after": 2.0},
+        references={"best without exploring": 0.5},
+    ).write(root / "summary.json")  # fmt: skip
 
 
 def make_hostile_run(root: Path, tokenizer: Any) -> Path:
@@ -209,9 +210,7 @@ def make_hostile_run(root: Path, tokenizer: Any) -> Path:
     info = {"phase": "train", "step": 0, "dataset": "<img src=x onerror=alert(6)>"}
     advantages = [[0.0] * len(rollout.rows[0].token_ids) for rollout in rollouts]
     writer(rollouts, {**info, "advantages": advantages})
-    line = {"step": 1, "phase": "train", texts[0]: 1.0, f"stop/{texts[2]}": 0.5, "reward": 1.0}
-    line2 = {"step": 2, "phase": "train", texts[0]: 2.0, f"stop/{texts[2]}": 0.7, "reward": 0.5}
-    (root / "metrics.jsonl").write_text(
-        "".join(json.dumps({KEY: VERSION} | one) + "\n" for one in (line, line2))
-    )
+    metrics = MetricsFile(root / "metrics.jsonl")
+    metrics.append("train", 1, {texts[0]: 1.0, f"stop/{texts[2]}": 0.5, "reward": 1.0})
+    metrics.append("train", 2, {texts[0]: 2.0, f"stop/{texts[2]}": 0.7, "reward": 0.5})
     return root

@@ -113,7 +113,6 @@ def test_a_digest_is_of_what_is_played():
         ([], "games"),
         ([GAMES[0], GAMES[0]], "two games have the same name"),
         ([{"name": "one", "env": "Bandit"}], "give either tasks, or seeds, or episodes"),
-        ([{**GAMES[0], "episodes": 3}], "give either tasks, or seeds, or episodes"),
         ([{**GAMES[0], "name": "../up"}], "games.0.name"),
         ([{**GAMES[0], "sedes": 1}], "games.0.sedes"),
     ],

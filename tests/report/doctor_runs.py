@@ -13,7 +13,7 @@ from agentsgym.runs.files import RolloutWriter, Summary, TokenRecordWriter
 from agentsgym.runs.files.records import MetricsFile
 from agentsgym.types import Rollout
 from agentsgym.types.records import StepNumbers, TokenRecord
-from viewer_runs import make_rollout
+from viewer_runs import figures, make_rollout
 
 STEPS = 40
 SETS = (0, 1, 2, 20, 34, 36, 38, 39)
@@ -21,26 +21,6 @@ SETS = (0, 1, 2, 20, 34, 36, 38, 39)
 
 Line = dict[str, Any]
 Played = list[Rollout]
-
-
-def figures(**more: Any) -> Evaluation:
-    """Of an evaluation on held-out tasks."""
-    return Evaluation.model_validate(
-        {
-            "win_rate": 0.3,
-            "ci95": (0.2, 0.4),
-            "mean_steps": 2.0,
-            "regret": 0.7,
-            "episodes": 8,
-            "clusters": 8,
-            "tasks": 8,
-            "reward": 0.3,
-            "reward_ci95": (0.2, 0.4),
-            "reference": 1.0,
-            "failures": 0,
-        }
-        | more
-    )
 
 
 def healthy_line(step: int) -> Line:

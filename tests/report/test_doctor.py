@@ -13,12 +13,12 @@ from agentsgym.report.stored import Source, columns
 from report.doctor_runs import (
     STEPS,
     breaking,
-    figures,
     healthy_line,
     healthy_rollouts,
     play,
     write_run,
 )
+from viewer_runs import figures
 
 
 def changed(**values):

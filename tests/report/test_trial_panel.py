@@ -5,20 +5,15 @@ from contextlib import nullcontext
 import pytest
 from matplotlib.figure import Figure
 
-from agentsgym.evaluation import Evaluation
 from agentsgym.runs import curve
 from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.files import MetricsFile, Summary
+from viewer_runs import figures
 
 
-def figures(*rewards):
+def of_trials(*rewards):
     trial = {f"episode_{k}/reward": reward for k, reward in enumerate(rewards, 1)}
-    trial |= {f"episode_{k}/win_rate": 0.9 for k in range(1, len(rewards) + 1)}
-    return Evaluation(
-        win_rate=None, ci95=None, mean_steps=1.0, regret=None, episodes=4, clusters=4, tasks=4,
-        reward=0.5, reward_ci95=(0.4, 0.6), reference=1.0, failures=0,
-        trial=dict(sorted(trial.items())),
-    )  # fmt: skip
+    return figures(win_rate=None, ci95=None, reward=0.5, trial=trial)
 
 
 def summary(**evaluations):
@@ -30,7 +25,7 @@ def test_the_picture_has_the_panel_for_trials_only(tmp_path):
     for step in range(1, 4):
         metrics.append("train", step, {"reward": 0.1 * step, "informing/free_shots": 0.5})
     widths = []
-    for found in (figures(), figures(0.1, 0.2)):
+    for found in (of_trials(), of_trials(0.1, 0.2)):
         draw_curve(tmp_path / "metrics.jsonl", summary(before=found), tmp_path / "curve.png")
         header = (tmp_path / "curve.png").read_bytes()[16:24]
         widths.append(int.from_bytes(header[:4], "big"))
@@ -47,6 +42,6 @@ def test_a_reference_is_on_the_axis_of_its_unit(tmp_path, monkeypatch, reward, d
         lambda self, *_, **__: texts.extend(t.get_text() for t in self.axes[0].texts),
     )
     monkeypatch.setattr(curve, "replacing", nullcontext)
-    before = figures().model_copy(update={"win_rate": 0.9, "ci95": (0.8, 1.0), "reward": reward})
+    before = figures(win_rate=0.9, ci95=(0.8, 1.0), reward=reward)
     draw_curve(tmp_path / "none.jsonl", summary(before=before), tmp_path / "curve.png")
     assert ("reference player" in texts) is drawn and "90.0%" in texts

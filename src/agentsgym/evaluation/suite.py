@@ -5,14 +5,14 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from agentsgym.envs import ConfigError
+from agentsgym.types.settings import Section, read
 
 MOST_TASKS = 100_000
 
 
-class References(BaseModel):
+class References(Section):
     """Expected rewards in each episode of a trial: of a random player, of the best play, and of the
     best play without exploring; and the range of an episode's reward.
 
@@ -21,13 +21,11 @@ class References(BaseModel):
     nothing.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    random: tuple[float, ...]
-    unexploring: tuple[float, ...]
-    best: tuple[float, ...]
+    random: list[float]
+    unexploring: list[float]
+    best: list[float]
     without: Literal["never_informing", "scored_alone"]
-    range: tuple[float, float] = (0.0, 1.0)
+    range: list[float] = Field(default=[0.0, 1.0], min_length=2, max_length=2)
 
     @model_validator(mode="after")
     def _same_episodes(self) -> Self:
@@ -36,11 +34,9 @@ class References(BaseModel):
         return self
 
 
-class SuiteGame(BaseModel):
+class SuiteGame(Section):
     """Tasks of one environment: listed `tasks`, the `seeds` of tasks {"seed": …}, or as many of the
     environment's own held-out tasks as `episodes` says."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str = Field(pattern=r"^[\w-]+$")
     env: str
@@ -63,10 +59,8 @@ class SuiteGame(BaseModel):
         return self.tasks or [{"seed": seed} for seed in self.seeds] or None
 
 
-class Suite(BaseModel):
+class Suite(Section):
     """Games with a name and a version. Figures of suites with one `digest` can be compared."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     version: int = 1
@@ -90,10 +84,4 @@ class Suite(BaseModel):
 
 def parse_suite(data: Mapping[str, Any], source: str) -> Suite:
     """The suite in a mapping. Raises ConfigError with the key that is wrong."""
-    try:
-        return Suite.model_validate(dict(data))
-    except ValidationError as error:
-        problem = error.errors()[0]
-        where = ".".join(map(str, problem["loc"])) or "a suite"
-        said = problem["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{source}: {where}: {said}") from None
+    return read(Suite, dict(data), f"{source}.")
