@@ -29,7 +29,7 @@ GAMES = [
 
 
 def suite(*games, **more):
-    return parse_suite({"name": "s", "games": games or GAMES, **more}, "s.yaml")
+    return parse_suite({"name": "s", "games": list(games) or GAMES, **more}, "s.yaml")
 
 
 def played(scores, informing=(True, False)):
