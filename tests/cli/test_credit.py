@@ -1,7 +1,6 @@
 """`agentsgym credit` on a run directory that a trainer's sink wrote."""
 
 import json
-import re
 import sys
 
 import pytest
@@ -88,19 +87,6 @@ def test_a_table_for_people(run_dir):
     result = call(run_dir, "--step", 3, "--group", 1, "-e", "grpo")
     assert result.exit_code == 0
     assert "grpo" in result.stdout and "rloo" not in result.stdout and "+0.000" in result.stdout
-
-
-def test_on_eighty_columns_no_question_and_no_number_is_cut(tmp_path, plain_tokenizer, monkeypatch):
-    questions = iter(["Is it found on a farm or in a kitchen?", "Is it sweet?"] * 2)
-    agent = ScriptedAgent(lambda messages: next(questions))
-    batch = CountdownEnv(plain_tokenizer).run_trial([{}], agent, num_rollouts=2)
-    RolloutWriter(tmp_path)(batch.rollouts, {"phase": "train", "step": 0, "advantages": None})
-    monkeypatch.setattr("agentsgym.cli.console.out._width", 80)
-    table = call(tmp_path).stdout
-    assert "…" not in table and max(map(len, table.splitlines())) <= 80
-    assert "Is it found on a" in table and "Is it sweet?" in table
-    numbers = re.findall(r"[+-]\d\.\d{3}", table)
-    assert len(numbers) == 4 * 6  # every step under every estimator
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-import tomllib
 import zlib
 from pathlib import Path
 
@@ -244,27 +243,12 @@ def test_bad_settings_are_told(run):
         env_task("Bandit", tasks="test")
 
 
-@pytest.fixture
-def installed(tmp_path):
-    """A folder that declares the entry points of pyproject.toml, as an installed package does."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    points = project["entry-points"]["inspect_ai"]
-    folder = tmp_path / "site" / "agentsgym_points-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: agentsgym-points\nVersion: 1.0\n"
-    )
-    lines = [f"{name} = {place}" for name, place in points.items()]
-    (folder / "entry_points.txt").write_text("[inspect_ai]\n" + "\n".join(lines) + "\n")
-    return folder.parent
-
-
-def test_the_command_line_plays_every_environment_by_name_with_a_provider(installed, tmp_path):
+def test_the_command_line_plays_every_environment_by_name_with_a_provider(tmp_path):
     """`inspect eval` in a process of its own, against a chat endpoint on this machine."""
     pytest.importorskip("openai", reason="needs openai: make test-inspect")
     server = ChatServer(say=lambda messages: "[apple]")
     program = Path(sys.executable).with_name("inspect")
-    paths = [str(installed), str(ROOT / "src"), str(ROOT / "tests")]
+    paths = [str(ROOT / "src"), str(ROOT / "tests")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "LOCAL_API_KEY": "none"}
 
     def call(task, *arguments):
