@@ -1,12 +1,11 @@
 """A server that speaks OpenEnv's protocol, without OpenEnv: higher or lower, with every fault."""
 
-import asyncio
 import json
 import random
-import socket
-import threading
 
 from aiohttp import web
+
+from agentsgym.generation.http import LoopThread
 
 TEXT = {"type": "string"}
 SCHEMA = {
@@ -26,49 +25,39 @@ class NumberServer:
         redirect: where `/ws` sends its clients.
     """
 
-    def __init__(self, places=100, seeded=True, fault=None, drops=0, redirect=None, schema=SCHEMA):
+    def __init__(self, places=100, seeded=True, fault=None, drops=0, redirect=None):
         self.places, self.seeded, self.fault, self.drops = places, seeded, fault, drops
-        self.redirect, self.schema = redirect, schema
+        self.redirect = redirect
         self.live = self.peak = self.refused = self.contacts = 0
         self.headers = []
         self.resets = []
 
     def __enter__(self):
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        self._loop = asyncio.new_event_loop()
-        started = threading.Event()
-        self._thread = threading.Thread(target=self._serve, args=(listener, started), daemon=True)
-        self._thread.start()
-        assert started.wait(10)
+        self._loop = LoopThread("numbers")
+        self.url = self._loop.run(self._start())
         return self
 
     def __exit__(self, *_):
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._loop.close()
 
-    stop = __exit__
-
-    def _serve(self, listener, started):
-        asyncio.set_event_loop(self._loop)
+    async def _start(self):
         app = web.Application()
         app.router.add_get("/ws", self._session)
         app.router.add_get("/schema", self._schema)
         app.router.add_get("/list_environments", lambda _: self._json(["numbers"]))
         app.router.add_post("/numbers/num_tasks", lambda _: self._json({"num_tasks": 5}))
         runner = web.AppRunner(app, shutdown_timeout=0.1)
-        self._loop.run_until_complete(runner.setup())
-        self._loop.run_until_complete(web.SockSite(runner, listener).start())
-        started.set()
-        self._loop.run_forever()
-        self._loop.run_until_complete(runner.cleanup())
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self._loop.at_end(runner.cleanup)
+        return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def _json(self, data):
         return web.json_response(data)
 
     async def _schema(self, request):
         self.contacts += 1
-        return web.json_response(self.schema)
+        return web.json_response(SCHEMA)
 
     async def _session(self, request):
         self.contacts += 1
