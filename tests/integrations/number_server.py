@@ -5,7 +5,7 @@ import random
 
 from aiohttp import web
 
-from agentsgym.generation.http import LoopThread
+from local_server import LocalServer
 
 TEXT = {"type": "string"}
 SCHEMA = {
@@ -14,7 +14,7 @@ SCHEMA = {
 }
 
 
-class NumberServer:
+class NumberServer(LocalServer):
     """Play on `url` inside a `with` block.
 
     Args:
@@ -31,26 +31,19 @@ class NumberServer:
         self.live = self.peak = self.refused = self.contacts = 0
         self.headers = []
         self.resets = []
+        super().__init__()
 
     def __enter__(self):
-        self._loop = LoopThread("numbers")
-        self.url = self._loop.run(self._start())
         return self
 
     def __exit__(self, *_):
-        self._loop.close()
+        self.close()
 
-    async def _start(self):
-        app = web.Application()
+    def add_routes(self, app):
         app.router.add_get("/ws", self._session)
         app.router.add_get("/schema", self._schema)
         app.router.add_get("/list_environments", lambda _: self._json(["numbers"]))
         app.router.add_post("/numbers/num_tasks", lambda _: self._json({"num_tasks": 5}))
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self._loop.at_end(runner.cleanup)
-        return f"http://127.0.0.1:{runner.addresses[0][1]}"
 
     async def _json(self, data):
         return web.json_response(data)
