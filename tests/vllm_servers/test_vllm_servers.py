@@ -79,7 +79,7 @@ def test_ids_and_logprobs_are_those_of_a_full_forward(engine, model_dir, chat_to
             greedy = model(torch.tensor([ids])).logits[0, start:-1].argmax(-1)
             assert greedy.tolist() == list(result.token_ids)
     assert len({first[r.session_id].token_ids for r in requests}) > 12
-    assert len(engine.pool.router.alive) == 2
+    assert len(engine.pool.alive) == 2
 
 
 def test_stop_strings_end_tokens_and_errors(engine, chat_tokenizer):
@@ -219,4 +219,4 @@ def test_a_server_dies_in_the_middle(servers, mortal, model_dir, chat_tokenizer,
     assert watch.worst < 1e-3
     stats = engine.stats.extra
     engine.close()
-    assert stats["moved"] >= 1 and stats["retries"] >= 1 and stats["servers"] == 1
+    assert stats["retries"] >= 1 and stats["servers"] == 1

@@ -218,7 +218,7 @@ class VLLMEngine(RemoteEngine):
         """What the last update took; None in a process that writes no weights."""
         if self._files.bytes is None:
             return None
-        slowest = max(server.load_seconds for server in self.pool.router.servers)
+        slowest = max(server.load_seconds for server in self.pool.servers)
         return WeightTransfer(self._files.bytes, slowest)
 
     def load(self, weights: Weights) -> None:
@@ -242,22 +242,15 @@ class VLLMEngine(RemoteEngine):
         full weights at any time, so the servers are asked which ones sampled an answer."""
         self._loop.run(self.pool.follow(weights))
 
-    def release(self, session_ids: Sequence[str]) -> None:
-        """Drop sessions and their unread results."""
-        super().release(session_ids)
-        for session_id in session_ids:
-            self.pool.router.forget(session_id)
-
     @property
     def stats(self) -> EngineStats:
         """Totals since construction. `read_tokens` counts whole contexts; the part that a prefix
         cache saved is only known to the server. `extra`: `requests`, `retries`, `failures` (error
-        results), `moved` (sessions that left a dead server), `servers` (alive now)."""
+        results), `servers` (alive now)."""
         totals = self._totals
         extra = {
             **{name: totals[name] for name in ("requests", "retries", "failures")},
-            "moved": self.pool.router.moved,
-            "servers": len(self.pool.router.alive),
+            "servers": len(self.pool.alive),
         }
         return EngineStats(
             sampled_tokens=totals["sampled"],
@@ -288,7 +281,7 @@ class VLLMEngine(RemoteEngine):
 
     async def _try(self, request: GenerationRequest) -> GenerationResult:
         """One attempt on the session's server."""
-        server = self.pool.router.server_for(request.session_id)
+        server = self.pool.server_for(request.session_id)
         weights = await self.pool.prepare(server)
         body = completion_body(
             request,

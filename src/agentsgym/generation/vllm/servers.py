@@ -6,12 +6,13 @@ its own in each version, so it needs no pause.
 """
 
 import asyncio
+import hashlib
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from agentsgym.generation.http import JsonClient, Refused, Unreachable
@@ -62,45 +63,9 @@ class VLLMServer:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class SessionRouter:
-    """The servers of an engine. A session stays with its server, whose prefix cache has its
-    history, while the server is alive; a new session goes to the server with the fewest.
-
-    A thread asks for servers, and another one may forget sessions at the same time."""
-
-    def __init__(self, urls: Sequence[str]) -> None:
-        if not urls:
-            raise ValueError("at least one server's URL is needed")
-        self.servers = [VLLMServer(url.rstrip("/")) for url in dict.fromkeys(urls)]
-        self._home: dict[str, VLLMServer] = {}
-        self.moved = 0
-        """How many times a session had to leave a dead server."""
-
-    @property
-    def alive(self) -> list[VLLMServer]:
-        """Servers that may get requests."""
-        return [server for server in self.servers if server.alive]
-
-    def server_for(self, session_id: str) -> VLLMServer:
-        """The session's server; if all are dead, the one that was tried longest ago."""
-        home = self._home.get(session_id)
-        if home is not None and home.alive:
-            return home
-        alive = self.alive
-        if not alive:
-            return min(self.servers, key=lambda server: server.tried_at)
-        self.moved += home is not None
-        sessions = Counter(server.url for server in list(self._home.values()))
-        self._home[session_id] = min(alive, key=lambda server: sessions[server.url])
-        return self._home[session_id]
-
-    def forget(self, session_id: str) -> None:
-        """Remove a session that has ended."""
-        self._home.pop(session_id, None)
-
-
 class ServerPool:
-    """vLLM servers that serve the same model; all coroutines must run in one event loop.
+    """vLLM servers that serve the same model; all coroutines must run in one event loop. A session
+    stays with its server, whose prefix cache has its history, while the server is alive.
 
     `base` is the base model's served name (None: the first server's first). `probe_ids` are
     token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
@@ -117,7 +82,9 @@ class ServerPool:
         probe_ids: Sequence[int],
         resume_paused: bool = False,
     ) -> None:
-        self.router = SessionRouter(urls)
+        if not urls:
+            raise ValueError("at least one server's URL is needed")
+        self.servers = [VLLMServer(url.rstrip("/")) for url in dict.fromkeys(urls)]
         self.client = client
         self.base = model
         self.weights: Weights | None = None
@@ -137,6 +104,21 @@ class ServerPool:
         name = next(iter(self._dtypes)) if len(self._dtypes) == 1 else None
         return getattr(torch, name) if name in ("bfloat16", "float16") else None
 
+    @property
+    def alive(self) -> list[VLLMServer]:
+        """Servers that may get requests."""
+        return [server for server in self.servers if server.alive]
+
+    def server_for(self, session_id: str) -> VLLMServer:
+        """The session's server: of those that are alive the one to which its id gives the highest
+        rank, so only a dead server's sessions move. If all are dead, the one that was tried longest
+        ago."""
+
+        def rank(server: VLLMServer) -> bytes:
+            return hashlib.blake2b(f"{session_id} {server.url}".encode()).digest()
+
+        return max(self.alive, key=rank, default=min(self.servers, key=attrgetter("tried_at")))
+
     async def prepare(self, server: VLLMServer) -> Weights:
         """Make sure that a server answers, is suitable and has the current weights; return them.
 
@@ -155,9 +137,7 @@ class ServerPool:
         Raises the first error other than a missing answer; EngineUnavailable if none answers.
         """
         self._try_all_again()
-        outcomes = await asyncio.gather(
-            *map(self.prepare, self.router.servers), return_exceptions=True
-        )
+        outcomes = await asyncio.gather(*map(self.prepare, self.servers), return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, Unreachable):
                 logger.warning("vLLM server left out: %s", outcome)
@@ -165,7 +145,7 @@ class ServerPool:
                 raise EngineUnavailable(str(outcome)) from outcome
             elif isinstance(outcome, BaseException):
                 raise outcome
-        if not self.router.alive:
+        if not self.alive:
             reasons = "; ".join(str(outcome) for outcome in outcomes)
             raise EngineUnavailable(f"no vLLM server answers: {reasons}")
 
@@ -190,12 +170,12 @@ class ServerPool:
         Each server is asked which weights it has before it is used and after each answer."""
         self.weights, self._follows = weights, True
         self._try_all_again()
-        for server in self.router.servers:
+        for server in self.servers:
             server.weights = None
 
     def _try_all_again(self) -> None:
         """Let servers that were left out get requests again."""
-        for server in self.router.servers:
+        for server in self.servers:
             server.alive = True
 
     def _is_ready(self, server: VLLMServer) -> bool:
