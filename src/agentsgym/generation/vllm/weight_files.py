@@ -10,10 +10,10 @@ checkpoint has the layer's name. An output layer that is tied to the embedding h
 keep its old weights (its log says "ParallelLMHead: Failed to load weights"): it gets a copy.
 """
 
-import json
 import re
 import secrets
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 _KEPT = {"checkpoint": 2, "adapter": 4}  # versions that are kept on disk
 # Matrices that vLLM keeps in float32: routers, and the state matrices of Mamba.
 _FLOAT32 = re.compile(r"\b(gate|router)\.|\bA_log$|correction_bias$")
+_OUTER = re.compile("embed|head")  # matrices that some training leaves as they are
 _ASK = "whole models and from those of FSDP2: set fsdp_version: 2, or train with ZeRO-2"
 _WRAPPER = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module)\.")
 
@@ -163,11 +164,11 @@ def served_model(
             "it: start them yourself (engine.urls)"
         )
     base = model.get_base_model() if is_adapted(model) else model
+    state = {_without_peft(name): tensor for name, tensor in base.state_dict().items()}
+    state.pop(None, None)
     folder = _origin(base.config)
-    if folder is None or (is_adapted(model) and not _has_weights_of(base, folder)):
+    if folder is None or (is_adapted(model) and not _has_weights(folder, state)):
         folder = (directory / MODEL_FOLDER).resolve()
-        state = {_without_peft(name): tensor for name, tensor in base.state_dict().items()}
-        state.pop(None, None)
         base.save_pretrained(str(folder), state_dict=state)
         tokenizer.save_pretrained(str(folder))
     ranks = [getattr(config, "r", 0) for config in getattr(model, "peft_config", {}).values()]
@@ -198,24 +199,16 @@ def _origin(config: Any) -> Path | None:
     return folder.resolve() if whole else None
 
 
-def _has_weights_of(base: Any, folder: Path) -> bool:
-    """Whether the files have the base's weights. One matrix tells: training changes all."""
+def _has_weights(folder: Path, state: Mapping[str | None, Any]) -> bool:
+    """Whether the files have these weights. One matrix tells: training changes all."""
     from safetensors import safe_open
 
-    index = folder / "model.safetensors.index.json"
-    shards = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
-    for name, tensor in base.state_dict().items():
-        plain = _without_peft(name)
-        if plain is None or tensor.dim() != 2 or "embed" in name or "head" in name:
-            continue
-        file = folder / shards.get(plain, "model.safetensors")
-        if not file.is_file():
-            return False
+    for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as stored:
-            if plain not in stored.keys():  # noqa: SIM118 - safe_open has no __contains__
-                return False
-            there = stored.get_tensor(plain).to(tensor.dtype)
-            return there.shape == tensor.shape and bool(there.equal(tensor.cpu()))
+            for name in stored.keys():  # noqa: SIM118 - safe_open has no __iter__
+                ours = state.get(name)
+                if ours is not None and ours.dim() == 2 and not _OUTER.search(name):
+                    return bool(stored.get_tensor(name).to(ours.dtype).equal(ours.cpu()))
     return False
 
 
