@@ -11,7 +11,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.textworld import GenerationFailed, games
 from agentsgym.envs.textworld.env import tidy
 from agentsgym.envs.textworld.games import (
-    SIZES,
     ensure_games,
     fingerprint,
     recipe,
@@ -27,7 +26,7 @@ def make(cache_dir):
     return made
 
 
-@pytest.mark.parametrize("kind", list(SIZES))
+@pytest.mark.parametrize("kind", ["custom", "simple", "cooking", "coin_collector"])
 def test_every_kind_is_made_and_won_by_its_walkthrough(make, kind):
     env = make(kind=kind)
     commands = env.walkthrough({"seed": 1})

@@ -70,21 +70,13 @@ Move = Inform | Claim
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer of the environment to a query."""
+class News:
+    """The environment's answer to a move about fact `fact`: that to a query, or whether a claim is
+    right."""
 
-    fact: int
-    query: int
-    answer: int
-
-
-@dataclass(frozen=True, slots=True)
-class Judgment:
-    """The environment's judgment of a claim."""
-
+    move: Move
     fact: int
     value: int
-    right: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,14 +126,14 @@ class Plan:
         total = sum(weights)
         return [weight / total for weight in weights]
 
-    def learned(self, beliefs: Beliefs, news: Reply | Judgment) -> Beliefs:
-        """The beliefs after an answer or a judgment. Raises ValueError if it contradicts them."""
-        evidence = beliefs[news.fact]
-        if isinstance(news, Judgment):
-            agrees = [(v == news.value) == news.right for v in range(self.choices)]
+    def learned(self, beliefs: Beliefs, news: News) -> Beliefs:
+        """The beliefs after an answer. Raises ValueError if it contradicts them."""
+        evidence, move = beliefs[news.fact], news.move
+        if isinstance(move, Claim):
+            agrees = [(v == move.value) == news.value for v in range(self.choices)]
         else:
-            agrees = [true == news.answer for true in self.queries[news.query]]
-        if isinstance(news, Reply) and self.noise:
+            agrees = [true == news.value for true in self.queries[move.query]]
+        if isinstance(move, Inform) and self.noise:
             counts = [
                 c if c == RULED_OUT else c + ok for c, ok in zip(evidence, agrees, strict=True)
             ]
@@ -155,17 +147,16 @@ class Plan:
 
     def outcomes(self, beliefs: Beliefs, move: Move) -> Iterator[tuple[float, float, Beliefs]]:
         """(probability, reward, beliefs afterwards) of each possible outcome of a move."""
-        news: list[tuple[float, float, Reply | Judgment]]
         if isinstance(move, Claim):
             p = self.chances(beliefs[0])[move.value]
             news = [
-                (p, self.right, Judgment(0, move.value, True)),
-                (1.0 - p, self.wrong, Judgment(0, move.value, False)),
+                (p, self.right, News(move, 0, True)),
+                (1.0 - p, self.wrong, News(move, 0, False)),
             ]
         else:
-            fact, query = move.fact, move.query
-            chances = enumerate(self.answer_chances(beliefs[fact], query))
-            news = [(p, 0.0 - self.look_cost, Reply(fact, query, answer)) for answer, p in chances]
+            chances = enumerate(self.answer_chances(beliefs[move.fact], move.query))
+            cost = 0.0 - self.look_cost
+            news = [(p, cost, News(move, move.fact, value)) for value, p in chances]
         for p, reward, one in news:
             if p > 0:
                 yield p, reward, self.learned(beliefs, one)

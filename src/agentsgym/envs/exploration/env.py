@@ -16,10 +16,9 @@ from agentsgym.envs.exploration.best_play import (
     BestPlayer,
     Claim,
     Inform,
-    Judgment,
     Move,
+    News,
     Plan,
-    Reply,
 )
 from agentsgym.envs.exploration.games import FACT_NAMES, Game, Question
 from agentsgym.envs.known_game import KnownGame, episode_weights
@@ -223,15 +222,14 @@ class ExploreEnv(KnownGame):
         informing, win, done = isinstance(move, Inform), False, after["steps"] >= self.steps
         stop, reward = "actions_used", min(0.0, self.wrong)  # a malformed action earns no more
         if move is not None:
-            news = self._outcome(state, move)
-            if isinstance(news, Reply):
-                after["made"] = (*state["made"], Inform(news.fact, news.query))
-                after["said"] = self.game.say_reply(news)
+            news = self._answer(state, move)
+            if isinstance(move, Inform):
+                after["made"] = (*state["made"], move)
                 reward = 0.0 - self.look_cost
             else:
-                win, done = news.right, True
-                after["said"] = self.game.say_judgment(news, state["question"])
+                win, done = bool(news.value), True
                 reward, stop = (self.right, "right") if win else (self.wrong, "wrong")
+            after["said"] = self.game.say_answer(news, state["question"])
             after["known"] = self.plan.learned(state["known"], news)
             after["heard"] = (*state["heard"], after["said"])
         info = {
@@ -242,16 +240,15 @@ class ExploreEnv(KnownGame):
         }
         return after, reward, done, info | ({} if move else {"malformed": True})
 
-    def _outcome(self, state: ExploreState, move: Move) -> Reply | Judgment:
-        """The answer to a query, or the judgment of a claim."""
+    def _answer(self, state: ExploreState, move: Move) -> News:
         if isinstance(move, Claim):
-            asked = state["question"].fact
-            return Judgment(asked, move.value, move.value == state["hidden"][asked])
+            fact = state["question"].fact
+            return News(move, fact, move.value == state["hidden"][fact])
         true = self.plan.queries[move.query][state["hidden"][move.fact]]
         repetition = state["made"].count(move)
         place = (state["seed"], state["trial"].episode, move.fact, move.query, repetition)
-        answer = answer_of(true, self.plan.answers, self.plan.noise, place)
-        return Reply(move.fact, move.query, answer)
+        value = answer_of(true, self.plan.answers, self.plan.noise, place)
+        return News(move, move.fact, value)
 
     def _anchor(self, state: ExploreState) -> str:
         """The information state: equal for equal knowledge, in whatever order it was gained."""

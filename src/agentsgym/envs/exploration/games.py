@@ -11,7 +11,7 @@ from functools import cached_property
 from importlib import resources
 
 from agentsgym.envs.action_text import names_any, read_action
-from agentsgym.envs.exploration.best_play import Claim, Inform, Judgment, Move, Queries, Reply
+from agentsgym.envs.exploration.best_play import Claim, Inform, Move, News, Queries
 
 FACT_NAMES = ("red", "blue", "green", "yellow", "white", "black")
 _FILLERS = frozenset(
@@ -104,20 +104,16 @@ class Game:
         color, given = self.color(question.fact), question.given + 1
         return self.one_of(self.words.asks).format(color=color, given=given)
 
-    def say_reply(self, reply: Reply) -> str:
-        """An answer to a query."""
-        names, color = self.words.answers, self.color(reply.fact)
-        answer = names[reply.answer] if names else reply.answer + 1
-        return self.words.reply.format(color=color, query=reply.query + 1, answer=answer)
-
-    def say_judgment(self, judgment: Judgment, question: Question) -> str:
-        """A judgment of a claim."""
-        form = self.words.right if judgment.right else self.words.wrong
-        return form.format(
-            color=self.color(judgment.fact),
-            claim=self._claim(self._number(judgment.value, question)),
-            given=question.given + 1,
-        )
+    def say_answer(self, answer: News, question: Question) -> str:
+        """The answer to a query, or whether a claim is right."""
+        move, color = answer.move, self.color(answer.fact)
+        if isinstance(move, Inform):
+            names = self.words.answers
+            said = names[answer.value] if names else answer.value + 1
+            return self.words.reply.format(color=color, query=move.query + 1, answer=said)
+        form = self.words.right if answer.value else self.words.wrong
+        claim = self._claim(self._number(move.value, question))
+        return form.format(color=color, claim=claim, given=question.given + 1)
 
     def color(self, fact: int) -> str:
         """The color of a fact and a space; "" if there is only one."""
