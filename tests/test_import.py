@@ -36,13 +36,6 @@ def test_the_command_line_starts_without_what_only_some_commands_need():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_public_names_exist():
-    import agentsgym
-
-    for name in agentsgym.__all__:
-        assert getattr(agentsgym, name) is not None
-
-
 def test_packages_are_attributes_as_soon_as_they_are_asked_for():
     code = (
         "import sys, agentsgym; assert 'numpy' not in sys.modules; "

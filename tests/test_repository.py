@@ -5,7 +5,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import yaml
 
 import agentsgym
 
@@ -28,18 +27,6 @@ def test_the_version_stands_in_one_place():
     assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", agentsgym.__version__)
     # Packaging reads the line without importing the package.
     assert f'\n__version__ = "{agentsgym.__version__}"\n' in text("src/agentsgym/__init__.py")
-
-
-def test_the_citation_has_the_version_and_the_license():
-    citation = yaml.safe_load(text("CITATION.cff"))
-    assert citation["version"] == agentsgym.__version__
-    assert citation["license"] == "MIT" and "MIT License" in text("LICENSE")
-    assert {"cff-version", "message", "title", "authors"} <= set(citation)
-
-
-def test_the_changelog_has_the_version():
-    headings = re.findall(r"^## \[(.+?)\]", text("CHANGELOG.md"), re.MULTILINE)
-    assert agentsgym.__version__ in headings
 
 
 def prose(page):

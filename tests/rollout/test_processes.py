@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from vllm_program import assert_gone
+
 HERE = Path(__file__).parent
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
@@ -48,20 +50,6 @@ def _wait_for_pid(process, errors):
     raise AssertionError(f"it does not hang: {errors.read_text()}")
 
 
-def _alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def _gone_within(pid, seconds):
-    deadline = time.monotonic() + seconds
-    while _alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not _alive(pid)
-
-
 @pytest.mark.parametrize(("workers", "how"), [(1, "busy"), (0, "sleep")], ids=str)
 def test_ctrl_c_twice_ends_within_five_seconds_whatever_hangs(hanging, workers, how):
     process, pid = hanging(workers, how)
@@ -72,7 +60,7 @@ def test_ctrl_c_twice_ends_within_five_seconds_whatever_hangs(hanging, workers, 
     began = time.monotonic()
     process.wait(timeout=20)
     assert time.monotonic() - began < 5
-    assert _gone_within(pid, 2.0)
+    assert_gone([pid], 2.0)
 
 
 def test_a_worker_ends_within_two_seconds_of_its_killed_process(hanging):
@@ -80,4 +68,4 @@ def test_a_worker_ends_within_two_seconds_of_its_killed_process(hanging):
     time.sleep(0.1)
     process.kill()
     process.wait()
-    assert _gone_within(pid, 2.0)
+    assert_gone([pid], 2.0)

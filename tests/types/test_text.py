@@ -1,4 +1,4 @@
-"""Values of others become plain data, whatever they are."""
+"""Values of others become plain data, whatever they are; secrets in texts are masked."""
 
 import json
 import math
@@ -6,7 +6,15 @@ import math
 import numpy as np
 import pytest
 
-from agentsgym.types.text import clean_text, cut, plain, short_repr
+from agentsgym.types import text as texts
+from agentsgym.types.text import (
+    clean_text,
+    cut,
+    mask_secrets,
+    plain,
+    remember_secret,
+    short_repr,
+)
 
 
 class Bad:
@@ -76,3 +84,26 @@ def test_no_lone_surrogate_is_left(text, clean):
 def test_a_long_text_keeps_its_beginning_and_its_end():
     assert cut("abc", 3) == "abc"
     assert cut("a" * 100 + "z" * 100, 20) == "a" * 10 + " … 180 characters … " + "z" * 10
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("http://user:pass@host:1/v1: gone", "http://***@host:1/v1: gone"),
+        ("https://token@host/v1", "https://***@host/v1"),
+        ("http://host/v1?api_key=abc&model=m", "http://host/v1?api_key=***&model=m"),
+        ("http://host/?a=1&access_token=x#top", "http://host/?a=1&access_token=***#top"),
+        ("Authorization: Bearer abc.def-123 was refused", "Authorization: Bearer *** was refused"),
+        ("mail me@home, basic training of bearers", "mail me@home, basic training of bearers"),
+        ("http://host/a@b", "http://host/a@b"),
+    ],
+)
+def test_credentials_are_recognized_by_their_form(text, masked):
+    assert mask_secrets(text) == masked
+
+
+def test_a_remembered_secret_is_masked_wherever_it_stands(monkeypatch):
+    monkeypatch.setattr(texts, "_KNOWN", set())
+    remember_secret("hunter2secret")
+    remember_secret("the")  # too short to be told from a word
+    assert mask_secrets("the key 'hunter2secret' is wrong") == "the key '***' is wrong"
