@@ -179,7 +179,7 @@ class RaySource:
         self._idle_before = 0.0
         self._received = [0, 0]
         self._lost = self._replayed = 0
-        self._reason = self._failure = ""
+        self._reason = ""
         self._closed = False
         self._actors = [self._start() for _ in range(workers)]
 
@@ -263,7 +263,7 @@ class RaySource:
         if self._closed:
             raise RuntimeError("the rollout source is closed")
         if not self._actors:
-            raise ActorsFailed(f"no actor on Ray is left: {self._failure}")
+            raise ActorsFailed(f"no actor on Ray is left; the last: {self._reason}")
         started = any(actor.started for actor in self._actors)
         if not started and monotonic() - self._began > START_SECONDS:
             resources = _ray().cluster_resources()
@@ -333,7 +333,6 @@ class RaySource:
             if isinstance(error, exceptions.RayTaskError) or not actor.started:
                 how = "failed" if actor.started else "could not be started"
                 self._lose(actor, f"{how}: {last_line(str(error))}")
-                self._failure = self._failure or self._reason
             else:
                 self._lose(actor, f"died ({type(error).__name__})")
                 self._actors.append(self._start())
