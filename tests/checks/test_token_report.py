@@ -6,7 +6,7 @@ import json
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.checks.tokens import ANSWERS, check_tokens
+from agentsgym.checks.tokens import check_tokens
 from agentsgym.evaluation.metrics import record, summarize
 from chat_tokenizers import ALL, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
@@ -21,19 +21,10 @@ MOVES_SYSTEM = (
 MOVES_TOOLS = CHATML.replace(
     "{{ m['content'] }}", "{% if loop.last and tools %}{{ tools }}\n{% endif %}{{ m['content'] }}"
 )
-OTHER_ENDING = CHATML.replace(
-    "<|im_end|>\n{% endfor %}",
-    "{% if m['role'] == 'assistant' and loop.index + 2 < messages | length %}<|pause|>"
-    "{% else %}<|im_end|>{% endif %}\n{% endfor %}",
-)
 SHOUTS = CHATML.replace(
     "{{ m['content'] }}",
     "{{ m['content'] | upper if m['role'] == 'assistant' else m['content'] }}",
 )
-INSERTS = CHATML.replace(
-    "{{ m['content'] }}", "{{ '~' if m['role'] == 'assistant' }}{{ m['content'] }}"
-)
-NUMBERS = CHATML.replace("{{ m['role'] }}", "{{ m['role'] }}{{ messages | length }}")
 PREFILLS = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</think>\n\n{% endif %}")
 
 
@@ -84,11 +75,8 @@ def test_the_cost_without_breaks_is_that_of_a_template_that_only_appends(chat_to
     [
         (MOVES_SYSTEM, "a system prompt", "earlier"),
         (MOVES_TOOLS, "tools", "earlier"),
-        (OTHER_ENDING, "plain answers", "earlier"),
         (SHOUTS, "plain answers", "answer"),
-        (NUMBERS, "plain answers", "earlier"),
         (PREFILLS, "plain answers", "opening"),
-        (INSERTS, "plain answers", "opening"),
     ],
 )
 def test_why_a_template_begins_a_row(text, name, reason):
@@ -168,12 +156,6 @@ def test_the_report_is_json_too():
     thinking = data["conversations"][1]
     assert thinking["breaks"][0]["reason"] == "thoughts" and thinking["cost"] > 1.3
     assert set(data) >= {field.name for field in dataclasses.fields(report)}
-
-
-def test_an_answer_is_the_players(chat_tokenizer):
-    report = check_tokens(chat_tokenizer)
-    said = sum(len(chat_tokenizer.encode(text)) + 1 for text in ANSWERS)
-    assert report.conversations[0].agent_tokens == said
 
 
 @pytest.mark.slow
