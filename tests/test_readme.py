@@ -38,7 +38,7 @@ ADDED = {
     "agentsgym train one-gpu --estimate": ("model.path=qwen", ""),
     "agentsgym train eight-gpus --estimate --processes 6": ("model.path=qwen", ""),
     "agentsgym export runs/quickstart --to preference --out data/pairs.parquet": ("", ""),
-    "agentsgym tokens my-model --env TwentyQuestions --chat-template training": ("", ""),
+    "agentsgym tokens my-model --env TwentyQuestions model.chat_template=training": ("", ""),
 }
 # Minutes to hours: the settings are resolved and checked.
 LONG = sorted(

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from agentsgym.cli.options import given_settings
 from agentsgym.envs import ConfigError
+from agentsgym.runs import parse_overrides
 
 
 def test_json_and_status_zero(invoke):
@@ -25,7 +25,7 @@ def test_a_failed_check_is_status_one(invoke):
 def test_bad_usage_is_status_two_in_one_line(invoke):
     for arguments in (
         ["Nonesuch"],
-        ["ClassicalReasoning", "-c", "atempts=2"],
+        ["ClassicalReasoning", "atempts=2"],
         ["Bandit", "--seconds", "nan"],
     ):
         result = invoke("check", *arguments)
@@ -35,18 +35,18 @@ def test_bad_usage_is_status_two_in_one_line(invoke):
 
 def test_settings_are_yaml_of_which_json_is_a_part():
     pairs = ["a=1", "b=true", 'c=["x"]', "d=hard", "e=a=b", 'f={"g": 1e-4}', "h=[x, 2]"]
-    assert given_settings(pairs, None, ["a=2"]) == {
+    assert parse_overrides([*pairs, "a=2"]) == {
         "a": 2, "b": True, "c": ["x"], "d": "hard", "e": "a=b", "f": {"g": 1e-4}, "h": ["x", 2]
     }  # fmt: skip
     for wrong in ("a", "=1", "a=["):
         with pytest.raises(ConfigError):
-            given_settings([wrong])
+            parse_overrides([wrong])
 
 
 @pytest.mark.parametrize("command", [["train", "x.yaml"], ["eval", "x"], ["play", "Bandit"],
                                      ["check", "Bandit"]])  # fmt: skip
 def test_every_command_says_the_same_about_a_bad_setting(invoke, command):
-    for arguments in (["-c", "arms"], ["-c", "arms=["]):
+    for arguments in (["arms"], ["arms=["]):
         result = invoke(*command, *arguments)
         assert result.exit_code == 2
         assert result.stderr.startswith(("error: 'arms' is not", "error: the value of arms"))

@@ -96,7 +96,7 @@ def test_settings_of_an_environment_are_listed(invoke):
 def test_the_best_player_is_evaluated(invoke):
     result = invoke(
         "eval", "agent:optimal", "--env", "TwentyQuestions", "table=quickstart",
-        "-c", "split=hints", "-c", "hints=2", "--episodes", "32", "--json",
+        "split=hints", "hints=2", "--episodes", "32", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)

@@ -33,15 +33,22 @@ DIGIT = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
 def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
     monkeypatch.setenv("SOME_KEY", KEY)
     server = serve(key=KEY)
-    command = ("eval", "chat:some-model", *BANDIT, "--base-url", server.url, "--json")
-    found = figures(invoke(*command, "--key-env", "SOME_KEY"))
+    command = ("eval", "chat:some-model", *BANDIT, f"engine.urls={server.url}", "--json")
+    found = figures(invoke(*command, "engine.key_env=SOME_KEY"))
     assert (found["episodes"], found["failures"]) == (4, 0)
     bodies = server.bodies
     assert {body["model"] for body in bodies} == {"some-model"}
     assert {body["max_tokens"] for body in bodies} == {512}
     assert {body["temperature"] for body in bodies} == {1.0}
-    named = (*command, "--served-model", "other", "--max-action-tokens", "9", "--temperature", "0")
-    figures(invoke(*named, "--key-env", "SOME_KEY"))
+    named = (
+        *command,
+        "engine.served_model=other",
+        "--max-action-tokens",
+        "9",
+        "--temperature",
+        "0",
+    )
+    figures(invoke(*named, "engine.key_env=SOME_KEY"))
     last = server.bodies[-1]
     assert (last["model"], last["max_tokens"], last["temperature"]) == ("other", 9, 0.0)
 
@@ -49,15 +56,15 @@ def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
 def test_no_key_is_sent_that_was_not_named_and_none_is_shown(invoke, serve, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server = serve(key=KEY)
-    command = ("eval", "chat:m", *BANDIT, "--base-url", server.url)
+    command = ("eval", "chat:m", *BANDIT, f"engine.urls={server.url}")
     result = invoke(*command)
     assert result.exit_code == 1
-    assert "every rollout failed" in result.stderr and "--key-env" in result.stderr
+    assert "every rollout failed" in result.stderr and "key_env" in result.stderr
     monkeypatch.delenv("SOME_KEY", raising=False)
-    result = invoke(*command, "--key-env", "SOME_KEY")
+    result = invoke(*command, "engine.key_env=SOME_KEY")
     assert result.exit_code == 1 and "SOME_KEY" in result.stderr
     monkeypatch.setenv("SOME_KEY", "wrong-4711-key")
-    wrong = invoke(*command, "--key-env", "SOME_KEY")
+    wrong = invoke(*command, "engine.key_env=SOME_KEY")
     assert "wrong-4711-key" not in wrong.output and KEY not in wrong.output
 
 
@@ -65,7 +72,7 @@ def test_a_chat_evaluation_needs_no_torch(serve):
     server = serve()
     code = (
         "import sys; from agentsgym.cli import main\n"
-        f"sys.argv = ['agentsgym', 'eval', 'chat:m', *{BANDIT!r}, '--base-url', {server.url!r}]\n"
+        f"sys.argv = ['agentsgym', 'eval', 'chat:m', *{BANDIT!r}, 'engine.urls={server.url}']\n"
         "try: main()\n"
         "except SystemExit as end: print('ended', end.code, {'torch', 'trl'} & set(sys.modules))"
     )
@@ -74,35 +81,36 @@ def test_a_chat_evaluation_needs_no_torch(serve):
 
 
 def test_eval_asks_vllm_servers(invoke, workplace, vllm):
-    command = ("eval", "model", *DIGIT, "--base-url", vllm.url, "--served-model", "tiny")
+    command = ("eval", "model", *DIGIT, f"engine.urls={vllm.url}", "engine.served_model=tiny")
     found = figures(invoke(*command))
     assert (found["episodes"], found["failures"]) == (4, 0)
     assert vllm.completions > 0 and vllm.loaded == []
     assert {model for model, _ in vllm.served} == {"tiny"}
 
 
-def test_the_options_of_an_endpoint_are_those_of_chat_models(invoke, workplace, serve):
+def test_the_settings_of_an_endpoint_are_those_of_chat_models(invoke, workplace, serve):
     """Where none is named they are those of the first model that is no scripted agent."""
     server = serve(say=lambda _: "7")
-    command = ("eval", "model", *DIGIT, "--vs", "chat:m", "--base-url", server.url)
+    command = ("eval", "model", *DIGIT, "--vs", "chat:m", f"engine.urls={server.url}")
     found = figures(invoke(*command))
     assert found["evaluations"][1]["win_rate"] == 1.0 and len(server.bodies) == 4
-    turned = invoke("eval", "agent:random", *BANDIT, "--vs", "tiny", "--base-url", server.url)
+    turned = invoke("eval", "agent:random", *BANDIT, "--vs", "tiny", f"engine.urls={server.url}")
     assert "no server can serve it" in turned.stderr
 
 
 def test_a_server_of_another_model_is_not_evaluated(invoke, workplace, vllm):
-    result = invoke("eval", "model", *DIGIT, "--base-url", vllm.url)
+    result = invoke("eval", "model", *DIGIT, f"engine.urls={vllm.url}")
     assert result.exit_code == 1
     assert (
-        "serves no model 'model', but tiny" in result.stderr and "--served-model" in result.stderr
+        "serves no model 'model', but tiny" in result.stderr
+        and "engine.served_model" in result.stderr
     )
     assert vllm.completions == 0
 
 
 def test_play_shows_what_a_chat_model_sees_and_says(invoke, serve):
     server = serve(say=lambda _: "[3]")
-    result = invoke("play", "Bandit", "--agent", "chat:m", "--base-url", server.url)
+    result = invoke("play", "Bandit", "--agent", "chat:m", f"engine.urls={server.url}")
     assert result.exit_code == 0, result.output
     assert "[3]" in result.stdout and "The agent lost after" in result.stdout
     assert server.bodies[0]["messages"][-1]["content"].strip().splitlines()[0] in result.stdout
@@ -166,23 +174,23 @@ def test_a_template_option_that_the_template_does_not_read_is_told(invoke, workp
 
 URL = "http://127.0.0.1:9"
 REFUSED = {
-    "a chat model without its address": (["eval", "chat:m", *BANDIT], "(--base-url)"),
+    "a chat model without its address": (["eval", "chat:m", *BANDIT], "needs engine.urls"),
     "chat at several addresses": (
-        ["eval", "chat:m", *BANDIT, "--base-url", URL, "--base-url", URL], "one endpoint, got 2",
+        ["eval", "chat:m", *BANDIT, f"engine.urls=[{URL}, {URL}]"], "one endpoint, got 2",
     ),
     "embedded with servers": (
-        ["eval", "m", *BANDIT, "--engine", "embedded", "--base-url", URL],
-        "'embedded' does not use engine.urls (--base-url)",
+        ["eval", "m", *BANDIT, "engine=embedded", f"engine.urls={URL}"],
+        "'embedded' does not use engine.urls",
     ),
     "the trainer's own process": (
-        ["eval", "m", *BANDIT, "--engine", "process"], "only a trainer can make it; use embedded",
+        ["eval", "m", *BANDIT, "engine=process"], "only a trainer can make it; use embedded",
     ),
     "an agent without an engine": (
-        ["eval", "agent:random", *BANDIT, "--base-url", URL], "has no engine, so engine.urls",
+        ["eval", "agent:random", *BANDIT, f"engine.urls={URL}"], "has no engine, so engine.urls",
     ),
-    "tiny at a server": (["eval", "tiny", *BANDIT, "--base-url", URL], "no server can serve it"),
-    "play, without an agent": (["play", "Bandit", "--base-url", URL], "need --agent"),
-    "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "(--base-url)"),
+    "tiny at a server": (["eval", "tiny", *BANDIT, f"engine.urls={URL}"], "no server can serve it"),
+    "play, without an agent": (["play", "Bandit", f"engine.urls={URL}"], "need --agent"),
+    "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs engine.urls"),
     "training at a chat endpoint": (
         ["train", "run.yaml", "engine=chat"], "so it cannot be trained",
     ),
@@ -223,6 +231,6 @@ def test_the_servers_of_a_strangers_run_are_not_asked(invoke, workplace, vllm):
     assert result.exit_code == 2
     assert f'engine.urls=["{vllm.url}"]' in result.stderr
     assert vllm.completions == 0 and vllm.loaded == []
-    named = ("--base-url", vllm.url, "--served-model", "tiny")
+    named = (f"engine.urls={vllm.url}", "engine.served_model=tiny")
     assert figures(invoke("eval", "theirs", *DIGIT, *named, "--trust"))["failures"] == 0
     assert vllm.completions > 0

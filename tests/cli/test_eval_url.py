@@ -52,7 +52,7 @@ def test_the_tokenizer_of_a_vllm_server_can_be_named(invoke, vllm):
 def test_another_endpoint_is_asked_by_chat(invoke, chat):
     nameless = invoke("eval", chat.url, *BANDIT)
     assert nameless.exit_code == 2 and "lists no models" in nameless.stderr
-    result = invoke("eval", chat.url, *BANDIT, "--served-model", "m")
+    result = invoke("eval", chat.url, *BANDIT, "engine.served_model=m")
     assert figures(result)["failures"] == 0
     assert {body["model"] for body in chat.bodies} == {"m"}
 
@@ -75,8 +75,8 @@ def test_a_vllm_server_without_a_tokenizer_here_is_asked_by_chat(chat):
     "command",
     [
         ("eval", NOBODY, *BANDIT),
-        ("eval", "chat:m", *BANDIT, "--base-url", NOBODY),
-        ("play", "Bandit", "--agent", "chat:m", "--base-url", NOBODY),
+        ("eval", "chat:m", *BANDIT, f"engine.urls={NOBODY}"),
+        ("play", "Bandit", "--agent", "chat:m", f"engine.urls={NOBODY}"),
     ],
 )
 def test_an_address_where_nothing_answers_is_noticed_at_once(invoke, command):
@@ -88,7 +88,7 @@ def test_an_address_where_nothing_answers_is_noticed_at_once(invoke, command):
 
 
 def test_an_address_takes_no_second_one(invoke):
-    result = invoke("eval", NOBODY, *BANDIT, "--base-url", "http://b")
+    result = invoke("eval", NOBODY, *BANDIT, "engine.urls=http://b")
     assert result.exit_code == 2 and "already says where the model is" in result.stderr
 
 

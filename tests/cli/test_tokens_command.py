@@ -35,7 +35,7 @@ def test_settings_of_the_model_are_those_of_an_evaluation(invoke, tokenizers):
     arguments = ("tokens", "drops", "--json")
     assert not report_of(invoke(*arguments))["append_only"]
     assert report_of(invoke(*arguments, "model.chat_template_kwargs.keep=true"))["append_only"]
-    assert report_of(invoke(*arguments, "--chat-template", "appends.jinja"))["append_only"]
+    assert report_of(invoke(*arguments, "model.chat_template=appends.jinja"))["append_only"]
 
 
 def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
@@ -52,8 +52,8 @@ def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
         (("http://localhost:1",), 2, "no tokenizer"),
         (("plain", "arms=3"), 2, "--env"),
         (("plain", "--env", "Nonesuch"), 2, "Nonesuch"),
-        (("plain", "--chat-template", "training"), 2, "no chat template"),
-        (("plain", "--chat-template", "missing.jinja"), 2, "missing.jinja"),
+        (("plain", "model.chat_template=training"), 2, "no chat template"),
+        (("plain", "model.chat_template=missing.jinja"), 2, "missing.jinja"),
         (("plain", "model.chat_template_kwargs=3"), 2, "chat_template_kwargs"),
     ],
 )

@@ -13,7 +13,6 @@ from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs import load_config, parse_config
 from agentsgym.runs.files import RunDirectory, read_metrics
 from agentsgym.runs.from_config import train_settings
-from chat_server import ChatServer
 from completions_server import CompletionsServer
 
 KEY = "sk-8f2c91aa77"
@@ -108,19 +107,6 @@ def test_eval_and_play_take_the_section(invoke, workplace, vllm, monkeypatch):
     before = vllm.completions
     played = invoke("play", "digit.DigitEnv", *section, "--agent", "model")
     assert played.exit_code == 0 and vllm.completions > before, played.output
-
-
-def test_an_option_takes_the_place_of_its_key(invoke):
-    with_options = ("--base-url", "http://127.0.0.1:9", "--served-model", "there")
-    server = ChatServer(say=lambda _: "[1]", delay=0.2)
-    try:
-        section = ("engine.name=chat", "engine.urls=[http://127.0.0.1:9]", "engine.capacity=2")
-        command = ("eval", "m", "--env", "Bandit", "--episodes", "4", "--json", *section)
-        result = invoke(*command, "--base-url", server.url, *with_options[2:])
-    finally:
-        server.close()
-    assert result.exit_code == 0, result.output
-    assert {body["model"] for body in server.bodies} == {"there"} and server.most_at_once == 2
 
 
 def test_eval_of_a_strangers_run_asks_none_of_its_servers(invoke, workplace, vllm):

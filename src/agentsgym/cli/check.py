@@ -7,8 +7,9 @@ import typer
 
 from agentsgym.checks.check import check_env
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line
-from agentsgym.cli.options import ConfigOption, JsonOption, SettingsArgument, given_settings
+from agentsgym.cli.options import JsonOption, SettingsArgument
 from agentsgym.envs import ConfigError
+from agentsgym.runs.sources import parse_overrides
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
 
@@ -16,7 +17,6 @@ from agentsgym.types.names import import_from_here
 def check(
     env: Annotated[str, typer.Argument(help="A registered name or a dotted path.")],
     settings: SettingsArgument = None,
-    config: ConfigOption = None,
     as_json: JsonOption = False,
     seconds: Annotated[float, typer.Option(help="About how long to play.")] = 60.0,
 ) -> None:
@@ -33,7 +33,7 @@ def check(
     if not 0 < seconds < math.inf:
         raise fail(f"--seconds must be a finite number above 0, got {seconds}", BAD_USAGE)
     import_from_here(env)
-    given = given_settings(settings, config)
+    given = parse_overrides(settings or ())
     try:
         report = check_env(env, given, budget_seconds=seconds, trust=with_modules_of(False, env))
     except ValueError as error:

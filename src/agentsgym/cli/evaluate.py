@@ -8,22 +8,15 @@ import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries, tell
 from agentsgym.cli.options import (
-    BaseUrlOption,
-    ConfigOption,
-    EngineOption,
-    KeyEnvOption,
-    ServedModelOption,
     SettingsArgument,
     TrustOption,
-    engine_options,
-    given_settings,
 )
 from agentsgym.cli.players import CHAT, SCRIPTED, PlayOptions, play_with
 from agentsgym.cli.suite import evaluate_suite
 from agentsgym.cli.tables import evaluation_table, plain_data, print_tables
 from agentsgym.evaluation import ComparisonPlan, Played, compare, default_cluster, passes
 from agentsgym.report.suite import comparison_table
-from agentsgym.runs import RunConfig
+from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
@@ -39,7 +32,7 @@ def evaluate(
         typer.Argument(
             metavar="MODEL",
             help="A model directory or hub name, a run directory, builtin:NAME, the http:// "
-            "address of a server, chat:NAME (a model at --base-url), or agent:optimal, "
+            "address of a server, chat:NAME (a model at engine.urls), or agent:optimal, "
             "agent:teacher, agent:random, agent:never.",
         ),
     ],
@@ -48,7 +41,6 @@ def evaluate(
         str | None,
         typer.Option("--env", "-e", help="Environment (a run, as MODEL or OTHER, knows its own)."),
     ] = None,
-    config: ConfigOption = None,
     episodes: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
     rollouts_per_task: Annotated[
         int | None, typer.Option(min=1, help="Rollouts of each task [1].")
@@ -95,10 +87,6 @@ def evaluate(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the tasks and the sampling noise.")] = 0,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads.")] = None,
-    base_url: BaseUrlOption = None,
-    served_model: ServedModelOption = None,
-    key_env: KeyEnvOption = None,
-    engine: EngineOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     trust: TrustOption = False,
 ) -> None:
@@ -126,9 +114,10 @@ def evaluate(
 
         agentsgym eval runs/a --vs runs/b --vs agent:random --suite explore --out explore.html
 
-        agentsgym eval chat:gpt-5-mini --env Mastermind --base-url https://api.openai.com/v1
-        --key-env OPENAI_API_KEY
+        agentsgym eval chat:gpt-5-mini --env Mastermind
+        engine.urls=https://api.openai.com/v1 engine.key_env=OPENAI_API_KEY
     """
+    given = parse_overrides(settings or ())
     options = PlayOptions(
         models=(model, *(vs or ())),
         output=output,
@@ -139,9 +128,9 @@ def evaluate(
         temperature=temperature,
         max_action_tokens=max_action_tokens,
         threads=threads,
-        engine=engine_options(engine, base_url, served_model, key_env),
+        engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
     )
-    given = given_settings(settings, config)
+    given = {key: given[key] for key in given if key not in options.engine}
     if output is not None and output.exists() and not (trust or is_own(output)):
         check_links(output)
     if suite is not None:

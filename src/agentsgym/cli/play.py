@@ -8,16 +8,9 @@ from rich.table import Table
 from agentsgym.agents import HumanAgent
 from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown, tell
 from agentsgym.cli.options import (
-    BaseUrlOption,
-    ConfigOption,
-    EngineOption,
-    KeyEnvOption,
     NameArgument,
-    ServedModelOption,
     SettingsArgument,
     TrustOption,
-    engine_options,
-    given_settings,
     split_settings,
 )
 from agentsgym.cli.players import evaluated_run
@@ -25,7 +18,7 @@ from agentsgym.envs import MultistepEnv, find, make
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.rollout.drive import tokenizer_of
-from agentsgym.runs import RunConfig
+from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.agents import evaluated_agents
 from agentsgym.runs.from_config import answering, attach_answerer, make_env
 from agentsgym.runs.models.load import evaluated_rendering
@@ -37,7 +30,6 @@ from agentsgym.types.settings import read
 def play(
     name: NameArgument,
     settings: SettingsArgument = None,
-    config: ConfigOption = None,
     task: Annotated[
         int, typer.Option(min=0, help="Number of the evaluation task to play, from 0.")
     ] = 0,
@@ -53,10 +45,6 @@ def play(
         float, typer.Option(min=0.0, help="Sampling temperature of the agent, 0 is greedy.")
     ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Draws the agent's sampling noise.")] = 0,
-    base_url: BaseUrlOption = None,
-    served_model: ServedModelOption = None,
-    key_env: KeyEnvOption = None,
-    engine: EngineOption = None,
     trust: TrustOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List the environment's settings and exit.")
@@ -81,9 +69,7 @@ def play(
     if help_config:
         _show_keys(name)
         return
-    given = given_settings(settings, config) | engine_options(
-        engine, base_url, served_model, key_env
-    )
+    given = parse_overrides(settings or ())
     if agent is not None:
         run = evaluated_run(agent, name, given, trust=trust)
         run.eval.temperature = temperature
@@ -92,7 +78,7 @@ def play(
     given, sections = split_settings(given)
     answerer = sections.pop("answerer", None)
     if sections:
-        raise fail("an engine's options need --agent MODEL, which says who plays", BAD_USAGE)
+        raise fail("an engine's settings need --agent MODEL, which says who plays", BAD_USAGE)
     env = make(name, None, given, trust=with_modules_of(False, name))
     if answerer:
         attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))

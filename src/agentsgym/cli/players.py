@@ -53,8 +53,8 @@ class PlayOptions:
         return self._applied(run.model_copy(update={"eval": first.eval}))
 
     def _engine_of(self, name: str) -> dict[str, Any]:
-        """The options of an engine belong to the models chat:NAME, or else to the first one that is
-        no scripted agent; addresses have the key too."""
+        """The settings of an engine belong to the models chat:NAME, or else to the first that is no
+        scripted agent; addresses have the key too."""
         chats = [one for one in self.models if one.startswith(CHAT)]
         models = [one for one in self.models if not one.startswith(SCRIPTED)]
         if name in (chats or models[:1] or self.models[:1]):
@@ -166,7 +166,7 @@ def _of_directory(
         )
     if run.engine.reaches_out:  # it was for training
         err.print(
-            "The servers that the run names are not used: name them yourself with --base-url URL, "
+            "The servers that the run names are not used: name them yourself with engine.urls=URL, "
             "or its model is sampled in this process."
         )
     capacity = given.engine.capacity or run.engine.capacity
@@ -214,7 +214,7 @@ def _at_endpoint(run: RunConfig, url: str) -> RunConfig:
     found = ask(url, engine.key_env)
     served = engine.served_model or next(iter(found.names), None)
     if served is None:
-        raise ConfigError(f"{url} lists no models; name one with --served-model")
+        raise ConfigError(f"{url} lists no models; name one with engine.served_model=NAME")
     tokenizer = found.folder if path == url else path
     by_ids = engine.name == "vllm" or (engine.name is None and found.is_vllm)
     if by_ids and tokenizer is not None:

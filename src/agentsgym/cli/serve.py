@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail, out
-from agentsgym.cli.options import ConfigOption, NameArgument, SettingsArgument, given_settings
+from agentsgym.cli.options import NameArgument, SettingsArgument
 from agentsgym.envs import make
 from agentsgym.generation.http import MissingKey, read_key
 from agentsgym.integrations.openenv.server import Limits
 from agentsgym.integrations.openenv.server import serve as serve_env
+from agentsgym.runs.sources import parse_overrides
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
 
@@ -18,7 +19,6 @@ from agentsgym.types.names import import_from_here
 def serve(
     name: NameArgument,
     settings: SettingsArgument = None,
-    config: ConfigOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     host: Annotated[
         str, typer.Option(help="Where to listen; another one than loopback needs --token-env.")
@@ -55,7 +55,7 @@ def serve(
         agentsgym serve TwentyQuestions hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
     """
     import_from_here(name)
-    given = given_settings(settings, config)
+    given = parse_overrides(settings or ())
     if workers is not None:
         given["workers"] = workers
     try:

@@ -13,15 +13,13 @@ from agentsgym.checks.token_report import TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries, shown
 from agentsgym.cli.options import (
-    ConfigOption,
     JsonOption,
     SettingsArgument,
     TrustOption,
-    given_settings,
     split_settings,
 )
 from agentsgym.cli.players import CHAT, SCRIPTED, evaluated_run
-from agentsgym.runs import RunConfig
+from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.models.load import Use, load_tokenizer_of, rendering
@@ -42,14 +40,6 @@ def tokens(
     env: Annotated[
         str | None, typer.Option("--env", "-e", help="Also play an episode of this environment.")
     ] = None,
-    config: ConfigOption = None,
-    chat_template: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEMPLATE",
-            help="own, training (TRL's) or a .jinja file; the same as model.chat_template.",
-        ),
-    ] = None,
     as_json: JsonOption = False,
     trust: TrustOption = False,
 ) -> None:
@@ -66,12 +56,9 @@ def tokens(
 
         agentsgym tokens Qwen/Qwen3-0.6B model.chat_template_kwargs.enable_thinking=false
 
-        agentsgym tokens my-model --env TwentyQuestions --chat-template training --json
+        agentsgym tokens my-model model.chat_template=training --json
     """
-    options = given_settings(settings, config)
-    if chat_template is not None:
-        options["model.chat_template"] = chat_template
-    run = _run(model, env, options, trust)
+    run = _run(model, env, parse_overrides(settings or ()), trust)
     quiet_libraries()
     # The report says more than the warnings do.
     with _without_warnings("agentsgym.tokens.codec"):

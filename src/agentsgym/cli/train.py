@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown
-from agentsgym.cli.options import ConfigOption, TrustOption
+from agentsgym.cli.options import TrustOption
 from agentsgym.cli.progress import Bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
@@ -27,7 +27,6 @@ def train(
             help="The run, and dotted settings to change in it.",
         ),
     ] = None,
-    settings: ConfigOption = None,
     resume: Annotated[
         bool,
         typer.Option(
@@ -89,7 +88,7 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
-    config = _config([*(arguments or []), *(settings or [])], resume, from_scratch, output, trust)
+    config = _config(arguments or [], resume, from_scratch, output, trust)
     if estimate or dry_run:
         launch = Launch(processes) if accelerate is None else read_launch(accelerate)
         if dry_run:

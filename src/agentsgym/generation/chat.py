@@ -260,7 +260,7 @@ def completions_url(url: str) -> str:
 
 def _hint(error: Refused) -> str:
     if error.status in (401, 403):
-        return " (is the key right? key_env, on the command line --key-env, names its variable)"
+        return " (is the key right? key_env names its variable)"
     return " (are URL and model right?)" if error.status == 404 else ""
 
 

@@ -62,8 +62,8 @@ ENGINES: dict[str, EngineEntry] = {
 }
 """All engines by name."""
 
-_OF_SERVERS = {"urls": "--base-url", "served_model": "--served-model", "key_env": "--key-env"}
-"""What says where servers are, and the options of `eval` and `play` for it."""
+_OF_SERVERS = ("urls", "served_model", "key_env")
+"""What says where servers are."""
 
 
 def choose(settings: EngineSettings, *, training: bool) -> EngineEntry:
@@ -84,10 +84,6 @@ def choose(settings: EngineSettings, *, training: bool) -> EngineEntry:
 
 def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> str | None:
     name = f"engine {entry.name!r}"
-    written = {
-        key: f"engine.{key}" if training else f"engine.{key} ({option})"
-        for key, option in _OF_SERVERS.items()
-    }
     fitting = [e.name for e in ENGINES.values() if (e.training if training else e.evaluation)]
     if entry.name not in fitting:
         why = (
@@ -104,18 +100,18 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
         if not entry.served:
             users = [e.name for e in ENGINES.values() if e.served and e.name in fitting]
             return (
-                f"{name} does not use {written[key]}; leave it out, or let engine.name be "
+                f"{name} does not use engine.{key}; leave it out, or let engine.name be "
                 f"{' or '.join(users)}"
             )
         if settings.launch:
             return (
-                f"engine.launch starts servers, and {written[key]} is for servers that run "
+                f"engine.launch starts servers, and engine.{key} is for servers that run "
                 "already; leave one of them out"
             )
     if entry.served and not settings.urls and not settings.launch:
-        return f"{name} needs {written['urls']}" + (" or engine.launch" if entry.launches else "")
+        return f"{name} needs engine.urls" + (" or engine.launch" if entry.launches else "")
     if entry.name == "chat" and not settings.served_model:
-        return f"{name} needs {written['served_model']}"
+        return f"{name} needs engine.served_model"
     for key in ("command", "launch_args"):
         if getattr(settings, key) and not settings.launch:
             return f"engine.{key} belongs to engine.launch, the number of servers to start"

@@ -242,7 +242,7 @@ class ServerPool:
             known = ", ".join(models) or "none"
             raise EngineUnavailable(
                 f"{server.url} serves no model {self.base!r}, but {known}; say under which name it "
-                "serves the model (model=, on the command line --served-model)"
+                "serves the model (engine.served_model)"
             )
         length = models[self.base].get("max_model_len")
         if length is not None:
