@@ -51,12 +51,18 @@ class ValueTable:
         self.values: Floats = np.zeros((horizon + 1, len(model)))
         """Value of state s with k steps left, shape [H + 1, S]."""
         self.actions = np.zeros((horizon + 1, len(model)), dtype=np.int64)
-        """The first best action there, shape [H + 1, S]; row 0 has no meaning."""
+        """The best action there (among equals the one that ends sooner), shape [H + 1, S]; row 0
+        has no meaning."""
+        steps = np.zeros(len(model))
         for left in range(1, horizon + 1):
             continued = np.append(self.values[left - 1], 0.0)[ends]
             worth = expected + (weights * continued).sum(axis=2)
-            self.values[left] = worth.max(axis=1)
-            self.actions[left] = worth.argmax(axis=1)
+            duration = 1.0 + (weights * np.append(steps, 0.0)[ends]).sum(axis=2)
+            best = worth.max(axis=1)
+            among_best = np.where(worth >= best[:, None] - 1e-12, duration, np.inf)
+            self.values[left] = best
+            self.actions[left] = among_best.argmin(axis=1)
+            steps = among_best.min(axis=1)
 
     def value(self, state: int, left: int | None = None) -> float:
         """Expected sum of rewards from `state` with `left` steps remaining (default: all)."""
