@@ -40,15 +40,8 @@ def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
     assert {body["model"] for body in bodies} == {"some-model"}
     assert {body["max_tokens"] for body in bodies} == {512}
     assert {body["temperature"] for body in bodies} == {1.0}
-    named = (
-        *command,
-        "engine.served_model=other",
-        "--max-action-tokens",
-        "9",
-        "--temperature",
-        "0",
-    )
-    figures(invoke(*named, "engine.key_env=SOME_KEY"))
+    named = (*command, "engine.served_model=other", "engine.key_env=SOME_KEY")
+    figures(invoke(*named, "--max-action-tokens", "9", "--temperature", "0"))
     last = server.bodies[-1]
     assert (last["model"], last["max_tokens"], last["temperature"]) == ("other", 9, 0.0)
 
@@ -101,10 +94,8 @@ def test_the_settings_of_an_endpoint_are_those_of_chat_models(invoke, workplace,
 def test_a_server_of_another_model_is_not_evaluated(invoke, workplace, vllm):
     result = invoke("eval", "model", *DIGIT, f"engine.urls={vllm.url}")
     assert result.exit_code == 1
-    assert (
-        "serves no model 'model', but tiny" in result.stderr
-        and "engine.served_model" in result.stderr
-    )
+    assert "serves no model 'model', but tiny" in result.stderr
+    assert "engine.served_model" in result.stderr
     assert vllm.completions == 0
 
 
