@@ -58,7 +58,7 @@ class Servers:
     def __init__(self, tokenizer, ranks):
         self.tokenizer = tokenizer
         self.started = []
-        if ranks.index == 0:
+        if ranks.rank == 0:
             for _ in range(2):
                 engine = EmbeddedEngine(learner.tiny_model(tokenizer), tokenizer)
                 self.started.append(CompletionsServer(engine, follow=True))

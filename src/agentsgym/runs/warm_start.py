@@ -116,7 +116,7 @@ def probe(
         max_rollout_tokens=args.max_rollout_tokens,
     )
     trainer.push_weights(trainer.state.global_step)
-    rollouts = trainer.collector.train(requests)
+    rollouts = trainer.collector.play(requests, trainer.collector.train_sampling)
     rewards: dict[int, set[float]] = defaultdict(set)
     for rollout in rollouts:
         if not rollout.failed:

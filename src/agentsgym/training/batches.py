@@ -65,7 +65,9 @@ class GenerationBatches:
     def play(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
         """Training rollouts of these requests, played now with the current weights."""
         self._push_weights(step)
-        return self._ranks.together(lambda: self._collector.train(requests))
+        return self._ranks.together(
+            lambda: self._collector.play(requests, self._collector.train_sampling)
+        )
 
     def figures(self, rollouts: Sequence[Rollout], step: int) -> dict[str, float]:
         """How the learner and the sampler waited for each other, means over ranks, and how old the

@@ -1,8 +1,6 @@
-"""The trainer's rollouts: requests, their seeds, playing them; weights for the engine."""
+"""The trainer's rollouts: requests, their seeds, and playing them."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent
@@ -18,8 +16,6 @@ from agentsgym.types import (
     RolloutSource,
     SamplingParams,
     TrainableEngine,
-    WeightTransfer,
-    WeightUpdate,
     session_seed,
 )
 
@@ -60,7 +56,7 @@ class RolloutCollector:
             for group, row in enumerate(rows)
             for index in range(self._args.num_generations)
         ]
-        return requests[self._ranks.slice(len(requests) // self._ranks.number)]
+        return requests[self._ranks.slice(len(requests) // self._ranks.world_size)]
 
     def other_task(
         self, request: RolloutRequest, tasks: Any, step: int, round_: int
@@ -83,7 +79,7 @@ class RolloutCollector:
                 seed=self._args.seed,
                 max_rollout_tokens=self._args.max_rollout_tokens,
             )
-        return [r for r in requests if r.group % self._ranks.number == self._ranks.index]
+        return [r for r in requests if r.group % self._ranks.world_size == self._ranks.rank]
 
     def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:
         most = self._args.max_rollout_tokens
@@ -109,17 +105,9 @@ class RolloutCollector:
             args.max_action_tokens, args.eval_temperature, stop=tuple(args.stop_strings)
         )
 
-    def train(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Play with the training's sampling settings."""
-        return self.play(requests, self.train_sampling)
-
-    def evaluate(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Play with the evaluation's own sampling settings."""
-        return self.play(requests, self.eval_sampling)
-
     def open_source(self) -> RolloutSource:
         """Play training rollouts in the background from now on, in this process or on Ray; what
-        `train` and `evaluate` play comes before them."""
+        `play` gets comes before them."""
         if self._args.ray.workers:
             self.source = self._ray_source()
         else:
@@ -174,54 +162,3 @@ class RolloutCollector:
             workers=args.ray.workers,
             resources=dict(args.ray.resources),
         )
-
-
-Push = Callable[[WeightUpdate], None]
-
-
-class WeightSync:
-    """Updates an engine's weights; `directory` is a folder in which it may write them."""
-
-    def __init__(self, engine: TrainableEngine, directory: Path, ranks: Ranks) -> None:
-        self._engine = engine
-        self._directory = directory
-        self._ranks = ranks
-        self._pushed: int | None = None
-
-    def push(self, model: Any, version: int, through: Push | None = None) -> dict[str, float]:
-        """Let the engine sample from the current weights of `model`. Every rank must call it.
-
-        `version` is the optimizer's step, which rollouts will record. `through` passes the update
-        on where requests may be open (a rollout source's `use_weights`). Returns what new weights
-        took, by metric; nothing where the engine and the trainer share them, and in processes that
-        write none. Raises RuntimeError if the engine then reports another version, and the
-        engine's own errors.
-        """
-        started = time.perf_counter()
-        update = WeightUpdate(
-            model,
-            version,
-            self._directory,
-            changed=version != self._pushed,
-            rank=self._ranks.index,
-            gather=self._ranks.gather,
-        )
-        (through or self._engine.update_weights)(update)
-        if self._engine.policy_version != version:
-            raise RuntimeError(
-                f"{type(self._engine).__name__} was given the weights of version {version}, but "
-                f"its policy_version is {self._engine.policy_version}"
-            )
-        self._pushed = version
-        moved: WeightTransfer | None = getattr(self._engine, "weight_transfer", None)
-        if moved is None or not update.changed:
-            return {}
-        return {
-            "time/weights": time.perf_counter() - started,
-            "time/weights_server": moved.slowest,
-            "weights/bytes": moved.bytes,
-        }
-
-    def forget(self) -> None:
-        """Push the weights again: they changed although there was no optimizer step."""
-        self._pushed = None

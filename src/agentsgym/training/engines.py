@@ -1,5 +1,6 @@
-"""The engine that a trainer's settings select."""
+"""The engine that a trainer's settings select, and the weights that it gets."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,13 @@ from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.settings import TRAIN_CAPACITY
-from agentsgym.types import TrainableEngine, trainable
+from agentsgym.types import (
+    RolloutSource,
+    TrainableEngine,
+    WeightTransfer,
+    WeightUpdate,
+    trainable,
+)
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Note = Callable[[str], None]
@@ -86,15 +93,15 @@ def engine_parts(trainer: Any, tokenizer: Any, ranks: Ranks) -> EngineParts:
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),
-        rank=ranks.index,
+        rank=ranks.rank,
         learns=True,
     )
 
 
 def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
-    """The engine of `trainer.args`, made with the trainer's objects; `note` is told of servers that
-    start. Raises ValueError for a model that is sharded over processes if the engine must sample
-    from it in each process."""
+    """The engine of `trainer.args`, made with the trainer's objects; `note` gets a message about
+    servers that start. Raises ValueError for a model that is sharded over processes if the engine
+    must sample from it in each process."""
     args: GRPOEnvConfig = trainer.args
     parts = engine_parts(trainer, trainer.tokenizer, ranks)
     parts = replace(
@@ -116,3 +123,55 @@ def sampling_dtype(accelerator: Any) -> torch.dtype | None:
     """The dtype in which weights that are trained with autocast are sampled from: that in which
     the forward passes of the loss multiply. None without autocast."""
     return _AUTOCAST.get(accelerator.mixed_precision)
+
+
+class WeightSync:
+    """Updates an engine's weights; `directory` is a folder in which it may write them."""
+
+    def __init__(self, engine: TrainableEngine, directory: Path, ranks: Ranks) -> None:
+        self._engine = engine
+        self._directory = directory
+        self._ranks = ranks
+        self._pushed: int | None = None
+
+    def push(
+        self, model: Any, version: int, source: RolloutSource | None = None
+    ) -> dict[str, float]:
+        """Let the engine sample from the current weights of `model`. Every rank must call it.
+
+        `version` is the optimizer's step, which rollouts will record. A `source` that plays in the
+        background passes the weights on. Returns the seconds and bytes of new weights, by metric;
+        nothing where the engine and the trainer share them, and in processes that write none.
+        Raises RuntimeError if the engine then reports another version, and the engine's own errors.
+        """
+        started = time.perf_counter()
+        update = WeightUpdate(
+            model,
+            version,
+            self._directory,
+            changed=version != self._pushed,
+            rank=self._ranks.rank,
+            gather=self._ranks.gather,
+        )
+        if source is None:
+            self._engine.update_weights(update)
+        else:
+            source.use_weights(update)
+        if self._engine.policy_version != version:
+            raise RuntimeError(
+                f"{type(self._engine).__name__} was given the weights of version {version}, but "
+                f"its policy_version is {self._engine.policy_version}"
+            )
+        self._pushed = version
+        moved: WeightTransfer | None = getattr(self._engine, "weight_transfer", None)
+        if moved is None or not update.changed:
+            return {}
+        return {
+            "time/weights": time.perf_counter() - started,
+            "time/weights_server": moved.slowest,
+            "weights/bytes": moved.bytes,
+        }
+
+    def forget(self) -> None:
+        """Push the weights again: they changed although there was no optimizer step."""
+        self._pushed = None

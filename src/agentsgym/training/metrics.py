@@ -52,7 +52,7 @@ class Reports:
         info = {
             "phase": phase,
             "step": self._trainer.state.global_step,
-            "rank": self._ranks.index,
+            "rank": self._ranks.rank,
             "advantages": advantages,
         } | ({"dataset": dataset} if dataset else {})
         sink: RolloutSink | None = self._trainer.rollout_sink

@@ -16,24 +16,24 @@ class Ranks:
     """Communication between ranks: small Python objects (step tables, counts), never tokens."""
 
     def __init__(self, accelerator: Accelerator) -> None:
-        self.index: int = accelerator.process_index
-        self.number: int = accelerator.num_processes
+        self.rank: int = accelerator.process_index
+        self.world_size: int = accelerator.num_processes
 
     def gather(self, values: list[Any]) -> list[Any]:
         """The lists of all ranks, joined in rank order. Every rank must call it."""
-        if self.number == 1:
+        if self.world_size == 1:
             return values
         gathered: list[Any] = gather_object(values)
         return gathered
 
     def slice(self, size: int) -> slice:
         """The position of this rank's `size` items among those of all ranks."""
-        return slice(self.index * size, (self.index + 1) * size)
+        return slice(self.rank * size, (self.rank + 1) * size)
 
     def together(self, act: Callable[[], T]) -> T:
         """The result of `act` on this rank. If it raises on any rank, every rank raises, so that
         none waits for the others forever; all ranks must call it."""
-        if self.number == 1:
+        if self.world_size == 1:
             return act()
         error: Exception | None = None
         try:

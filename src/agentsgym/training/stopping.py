@@ -28,7 +28,7 @@ class FailureReport:
         errors = self._ranks.gather(samples(rollouts))
         if errors:
             self._first = errors[0]
-        if self._ranks.index == 0:
+        if self._ranks.rank == 0:
             for error in errors:
                 self._warn(error, f"{phase}, step {step}")
         return all(self._ranks.gather([rollout.failed for rollout in rollouts]))
@@ -43,7 +43,7 @@ class FailureReport:
 
     def stop(self, rollouts: Sequence[Rollout], step: int) -> NoReturn:
         """Raise EveryRolloutFailed with the first error."""
-        number = len(rollouts) * self._ranks.number
+        number = len(rollouts) * self._ranks.world_size
         raise EveryRolloutFailed(
             f"training stops after step {step}: all {number} rollouts of the next generation "
             "failed",

@@ -20,10 +20,11 @@ from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.training.advantages import ChoiceScorer, GenerationAdvantages
 from agentsgym.training.batches import GenerationBatches
 from agentsgym.training.chat_templates import tell_about, template_options
-from agentsgym.training.collect import RolloutCollector, WeightSync
+from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.engines import (
     Note,
+    WeightSync,
     check_engine_at_work,
     check_engine_settings,
     own_engine,
@@ -74,7 +75,7 @@ class GRPOEnvTrainer(TRLBase):
             each generation.
         envs: environment objects that play the rows of their class and config; necessary for
             objects that a configuration does not fully describe (an answerer of its own).
-        note: is told in a sentence what is being waited for, such as servers that start.
+        note: gets a sentence about what is being waited for, such as servers that start.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 
     Raises ValueError for a dataset that is too small for one generation, ConfigError (a ValueError)
@@ -140,7 +141,7 @@ class GRPOEnvTrainer(TRLBase):
 
     def _prepare_loss(self, token_sink: TokenSink | None) -> None:
         args = self.args
-        self.sample = TokenSample(token_sink, self.ranks.index, args)
+        self.sample = TokenSample(token_sink, self.ranks.rank, args)
         scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
         self.loss = MicroBatchLoss(scorer, args, self.sample, self.aux_coef)
         reads = find_estimator(args.advantage_estimator).reads_choices
@@ -178,10 +179,9 @@ class GRPOEnvTrainer(TRLBase):
         it, and if it raises on one rank, every rank raises."""
         model = self.accelerator.unwrap_model(self.model)
         source = self.collector.source
-        through = None if source is None else source.use_weights
         self.collector.await_engine()
-        taken = self.ranks.together(lambda: self.sync.push(model, version, through))
-        for name, value in taken.items():
+        metrics = self.ranks.together(lambda: self.sync.push(model, version, source))
+        for name, value in metrics.items():
             self.record_metric(name, value)
 
     def _credit(self, rollouts: Sequence[Rollout]) -> GenerationAdvantages:
@@ -226,13 +226,13 @@ class GRPOEnvTrainer(TRLBase):
         for number, rows in enumerate(chunks):
             with self.gradients.exchanged(model, last=number == len(chunks) - 1):
                 part = self.loss.of_chunk(model, rows)
-                self.gradients.backward(part.loss * self.ranks.number)
+                self.gradients.backward(part.loss * self.ranks.world_size)
             loss += part.loss.detach()
             metrics.append(part.metrics)
         self._record_means(metrics)
         self.record_metric("time/update", time.perf_counter() - started)
         # The logged loss is the mean over ranks of what they return; ours is their sum.
-        return loss * self.ranks.number
+        return loss * self.ranks.world_size
 
     def loss_of(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
         """The loss of a micro-batch, Σ weight·ℓ over its chunks, in one graph."""
@@ -276,7 +276,9 @@ class GRPOEnvTrainer(TRLBase):
         """Play these with the current weights, those after optimizer step `step`, and with the
         evaluation's own sampling. All ranks must call it, each with its own requests."""
         self.push_weights(step)
-        return self.ranks.together(lambda: self.collector.evaluate(requests))
+        return self.ranks.together(
+            lambda: self.collector.play(requests, self.collector.eval_sampling)
+        )
 
     def best_model_loaded(self) -> None:
         """Let the engine read the weights again, although there was no optimizer step."""

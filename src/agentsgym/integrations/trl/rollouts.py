@@ -20,8 +20,7 @@ from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.trl.prompts import rows_of, task_prompt
 from agentsgym.rollout import play
 from agentsgym.training.chat_templates import template_options
-from agentsgym.training.collect import WeightSync
-from agentsgym.training.engines import engine_parts
+from agentsgym.training.engines import WeightSync, engine_parts
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.stopping import FailureReport
 from agentsgym.types import (
