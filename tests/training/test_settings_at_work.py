@@ -11,7 +11,7 @@ import torch
 
 from agentsgym.training import GRPOEnvTrainer
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
-from agentsgym.training.loss.weights import PER_TOKEN, assign_weights, count
+from agentsgym.training.loss.weights import PER_TOKEN, assign_weights, count_rollouts
 from agentsgym.training.metrics import completion_lines
 from agentsgym.types import Episode, Rollout
 from family_models import family_model
@@ -124,7 +124,7 @@ def test_shares_of_the_auxiliary_loss_add_up_to_one():
         rollout.rows = [
             TrainRow.of(row, np.zeros(len(row.token_ids))) for row in rollout.played.rows
         ]
-    assign_weights(rollouts, count(rollouts), PER_TOKEN)
+    assign_weights(rollouts, count_rollouts(rollouts), PER_TOKEN)
     live = [row.aux_weight for r in rollouts if r.in_loss for row in r.rows if row.agent_tokens]
     assert sum(live) == pytest.approx(1.0)
     assert all(row.aux_weight == 0 for r in rollouts if not r.in_loss for row in r.rows)

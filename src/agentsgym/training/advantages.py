@@ -25,13 +25,18 @@ from agentsgym.types import Rollout, Row
 from agentsgym.types.records import Flags, Floats
 
 # Advantages this small are rounding errors, not different rewards.
-_NOTHING = 1e-12
+_ROUNDING = 1e-12
 
 
 class GenerationAdvantages:
     """Advantages of the rollouts of one generation. A group may be spread over several ranks, so
     ranks exchange step tables. `choices` are those of each rollout's steps, if the estimator reads
-    them."""
+    them.
+
+    `of_rows` are the advantages of this rank's rows, rollout by rollout. `signal`, shape (B,), says
+    whether the group of each local rollout has a learning signal, and `share_with_signal` is the
+    share of all ranks' rollouts for which it has.
+    """
 
     def __init__(
         self,
@@ -57,19 +62,16 @@ class GenerationAdvantages:
                 for rollout, factor in zip(rollouts, factors[here], strict=True)
                 for values in estimator(rollout, **options)
             ]
-        """Advantages of this rank's rows, rollout by rollout."""
         has = np.array(ranks.gather(self._with_signal()), dtype=np.bool_)
         signal = np.isin(table.group, np.unique(table.group[has]))
         self.signal: Flags = signal[here]
-        """Whether the group of each local rollout has a learning signal, shape (B,)."""
         self.share_with_signal = float(signal.mean())
-        """Share of all ranks' rollouts whose group has a learning signal."""
 
     def _with_signal(self) -> list[bool]:
         """Whether each local rollout has a nonzero advantage."""
         remaining = iter(self.of_rows)
         own = [[next(remaining) for _ in rollout.rows] for rollout in self._rollouts]
-        return [any((np.abs(row) > _NOTHING).any() for row in rows) for rows in own]
+        return [any((np.abs(row) > _ROUNDING).any() for row in rows) for rows in own]
 
     def train_rollouts(self) -> list[TrainRollout]:
         """Rollouts with their advantages. Failed rollouts are not in the loss, nor are groups
@@ -116,7 +118,8 @@ class _Place:
 
 
 class ChoiceScorer:
-    """Scores actions that a group took at least twice, at every place in its later scored steps."""
+    """Computes the probabilities of actions that a group took at least twice, at every place in its
+    later steps that count."""
 
     def __init__(self, scorer: Scorer, ranks: Ranks, temperature: float) -> None:
         self._scorer = scorer
@@ -132,15 +135,14 @@ class ChoiceScorer:
             for r, rollout in enumerate(rollouts)
             if not rollout.failed
             for row in rollout.rows
-            for places in [list(_places(r, rollout, row, repeated.get(rollout.group, ())))]
-            if places
+            if (places := list(_places(r, rollout, row, repeated.get(rollout.group, ()))))
         ]
-        found: list[dict[tuple[int, int], list[Mapping[int, float]]]] = [{} for _ in rollouts]
+        choices: list[dict[tuple[int, int], list[Mapping[int, float]]]] = [{} for _ in rollouts]
         if any(self._ranks.gather([bool(rows)])):
             for place, chances in self._score(rows, model):
-                scored = dict(zip(place.tokens, chances, strict=True))
-                found[place.rollout].setdefault(place.key, []).append(scored)
-        return [{key: tuple(scored) for key, scored in of.items()} for of in found]
+                token = dict(zip(place.tokens, chances, strict=True))
+                choices[place.rollout].setdefault(place.key, []).append(token)
+        return [{key: tuple(tokens) for key, tokens in steps.items()} for steps in choices]
 
     def _repeated_actions(self, rollouts: Sequence[Rollout]) -> dict[int, list[Action]]:
         """The actions that each group took at least twice, on whatever rank."""

@@ -35,7 +35,7 @@ def template_options(
     return options if text is None else options | {"chat_template": text}
 
 
-def tell_about(tokenizer: Any, options: Mapping[str, Any]) -> None:
+def log_properties(tokenizer: Any, options: Mapping[str, Any]) -> None:
     """Log the properties of a tokenizer and its template that matter for training; as a warning if
     a text can forge a turn."""
     check = inspect_tokenizer(tokenizer, options)

@@ -1,17 +1,23 @@
-"""An evaluation during training: its tasks are played; the metric that selects the best model."""
+"""Evaluation in training: its tasks, playing them, the metric that selects the best model."""
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
-from agentsgym.training.tasks import chosen_sets
+from agentsgym.envs import EnvPool, check_rows
+from agentsgym.training.tasks import check_columns, is_streamed, raise_problems
+from agentsgym.types import RolloutRequest
+
+# Evaluation sets are kept in memory; an endless one must not fill it.
+_MOST_STREAMED = 10_000
 
 
-def evaluate_sets(trainer: Any, dataset: Any, prefix: str) -> dict[str, float]:
+def play_sets(trainer: Any, dataset: Any, prefix: str) -> dict[str, float]:
     """Play the chosen evaluation tasks with the current weights of a `GRPOEnvTrainer`; return and
     log their metrics."""
-    data = chosen_sets(dataset, trainer.eval_dataset, trainer.collector.envs)
+    data = _chosen_sets(dataset, trainer.eval_dataset, trainer.collector.envs)
     if not isinstance(data, Mapping):
         return _evaluate(trainer, data, prefix)
     metrics: dict[str, float] = {}
@@ -26,7 +32,7 @@ def _evaluate(trainer: Any, tasks: Any, prefix: str, name: str = "") -> dict[str
     trainer.model.eval()
     step, requests = trainer.state.global_step, trainer.collector.eval_requests(tasks)
     rollouts = trainer.play_evaluation(requests, step)
-    trainer.failures.tell(rollouts, "eval", step)
+    trainer.failures.report(rollouts, "eval", step)
     values = trainer.reports.figures(rollouts)
     metrics = {f"{prefix}_{key}": value for key, value in values.items()}
     metrics = with_metric(trainer.args, metrics, prefix)
@@ -36,6 +42,66 @@ def _evaluate(trainer: Any, tasks: Any, prefix: str, name: str = "") -> dict[str
     trainer.model.train(training)
     trainer.evaluated(metrics)
     return metrics
+
+
+# -- its tasks -------------------------------------------------------------------------------------
+
+
+def read_sets(dataset: Any) -> Any:
+    """The evaluation set for `evaluate`: rows with a length, or a dict of such sets by name. A
+    streamed set is read here, once."""
+    if dataset is None:
+        return None
+    if isinstance(dataset, Mapping):
+        if not dataset:
+            raise ValueError("the dict of evaluation sets is empty")
+        return {str(name): _rows(part, f"eval_dataset[{name!r}]") for name, part in dataset.items()}
+    return _rows(dataset, "eval_dataset")
+
+
+def _chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
+    """The set that `evaluate` plays: the trainer's `own` sets, one of them by its name, or others.
+    Raises ValueError if there is none."""
+    if given is None:
+        if own is None:
+            raise ValueError("there is no eval_dataset; pass one: trainer.evaluate(tasks)")
+        return own
+    if isinstance(given, str):
+        if not isinstance(own, Mapping) or given not in own:
+            raise ValueError(f"the trainer has no evaluation set {given!r}")
+        return {given: own[given]}
+    sets = read_sets(given)
+    refuse_bad_rows("eval_dataset", sets, envs)
+    return sets
+
+
+def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
+    """Raise ConfigError with the first rows that have each fault."""
+    if isinstance(dataset, Mapping):
+        for part, rows in dataset.items():
+            refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
+    elif dataset is not None and not isinstance(dataset[0], RolloutRequest):
+        raise_problems(name, check_rows(dataset, envs))
+
+
+def _rows(dataset: Any, name: str) -> Any:
+    rows = _read_stream(dataset, name) if is_streamed(dataset) else dataset
+    if isinstance(rows, str) or len(rows) == 0:
+        raise ValueError(f"{name} holds no tasks")
+    check_columns(rows, name)
+    return rows
+
+
+def _read_stream(dataset: Any, name: str) -> list[Any]:
+    if not isinstance(dataset, Iterable):
+        raise ValueError(f"{name} must be a dataset, or a dict of them, got {type(dataset)}")
+    rows = list(islice(dataset, _MOST_STREAMED + 1))
+    if len(rows) > _MOST_STREAMED:
+        raise ValueError(
+            f"{name} is streamed and has more than {_MOST_STREAMED} rows; an evaluation plays all "
+            "of its tasks, so pass only as many as it should play (dataset.take(100))"
+        )
+    return rows
 
 
 # -- the metric that selects the best model --------------------------------------------------------

@@ -23,7 +23,7 @@ class FailureReport:
         self._logged: set[str] = set()
         self._first = ""
 
-    def tell(self, rollouts: Sequence[Rollout], phase: str, step: int) -> bool:
+    def report(self, rollouts: Sequence[Rollout], phase: str, step: int) -> bool:
         """Warn about new errors; return whether every rollout of all ranks failed."""
         errors = self._ranks.gather(samples(rollouts))
         if errors:

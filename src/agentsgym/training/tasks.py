@@ -1,11 +1,11 @@
-"""The tasks of training, by the number of their generation, and the sets of evaluations.
+"""The tasks of training, by the number of their generation.
 
 Every process draws a generation by its number, so a resumed run, a run that plays ahead and each of
 several processes draw the same tasks.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any
@@ -16,12 +16,9 @@ import torch.utils.data
 from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.envs.dataset import row_problem
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.types import RolloutRequest
 
 logger = logging.getLogger(__name__)
 
-# Evaluation sets are kept in memory; an endless one must not fill it.
-_MOST_STREAMED = 10_000
 _SHOWN = 5
 MOST_CHECKED = 100_000
 """Training sets up to this size are checked row by row before training; that takes seconds."""
@@ -44,7 +41,7 @@ def training_tasks(dataset: Any, args: GRPOEnvConfig, shuffle: bool, envs: EnvPo
             dataset.shuffle(seed=seed) if shuffles else dataset, size, problem, most_bad
         )
     sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE))
-    _refuse(
+    raise_problems(
         "train_dataset", check_rows(dataset, envs, sample if len(dataset) > MOST_CHECKED else None)
     )
     return TaskSet(dataset, size, seed if shuffle else None, problem, most_bad)
@@ -198,7 +195,7 @@ class TaskStream:
 Tasks = TaskSet | TaskStream
 
 
-# -- what can be trained on and evaluated ----------------------------------------------------------
+# -- what can be trained on ------------------------------------------------------------------------
 
 
 def is_streamed(dataset: Any) -> bool:
@@ -215,7 +212,7 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
     if isinstance(dataset, Mapping):
         names = ", ".join(map(repr, dataset))
         raise ValueError(f"train_dataset is a dict of {names}; pass one of them")
-    _check_columns(dataset, "train_dataset")
+    check_columns(dataset, "train_dataset")
     if is_streamed(dataset):
         if args.max_steps <= 0:
             raise ValueError("a streamed train_dataset has no length: set max_steps")
@@ -231,70 +228,15 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
         )
 
 
-def evaluation_sets(dataset: Any) -> Any:
-    """The evaluation set for `evaluate`: rows with a length, or a dict of such sets by name. A
-    streamed set is read here, once."""
-    if dataset is None:
-        return None
-    if isinstance(dataset, Mapping):
-        if not dataset:
-            raise ValueError("the dict of evaluation sets is empty")
-        return {str(name): _rows(part, f"eval_dataset[{name!r}]") for name, part in dataset.items()}
-    return _rows(dataset, "eval_dataset")
-
-
-def chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
-    """The set that `evaluate` plays: the trainer's `own` sets, one of them by its name, or others.
-    Raises ValueError if there is none."""
-    if given is None:
-        if own is None:
-            raise ValueError("there is no eval_dataset; pass one: trainer.evaluate(tasks)")
-        return own
-    if isinstance(given, str):
-        if not isinstance(own, Mapping) or given not in own:
-            raise ValueError(f"the trainer has no evaluation set {given!r}")
-        return {given: own[given]}
-    sets = evaluation_sets(given)
-    refuse_bad_rows("eval_dataset", sets, envs)
-    return sets
-
-
-def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
-    """Raise ConfigError with the first rows that have each fault."""
-    if isinstance(dataset, Mapping):
-        for part, rows in dataset.items():
-            refuse_bad_rows(f"{name}[{part!r}]", rows, envs)
-    elif dataset is not None and not isinstance(dataset[0], RolloutRequest):
-        _refuse(name, check_rows(dataset, envs))
-
-
-def _refuse(name: str, problems: list[str]) -> None:
+def raise_problems(name: str, problems: list[str]) -> None:
+    """Raise ConfigError with the first problems of a dataset, if it has any."""
     if problems:
         more = f"; and {len(problems) - _SHOWN} more faults" if len(problems) > _SHOWN else ""
         raise ConfigError(f"{name}: {'; '.join(problems[:_SHOWN])}{more}")
 
 
-def _rows(dataset: Any, name: str) -> Any:
-    rows = _read_stream(dataset, name) if is_streamed(dataset) else dataset
-    if isinstance(rows, str) or len(rows) == 0:
-        raise ValueError(f"{name} holds no tasks")
-    _check_columns(rows, name)
-    return rows
-
-
-def _read_stream(dataset: Any, name: str) -> list[Any]:
-    if not isinstance(dataset, Iterable):
-        raise ValueError(f"{name} must be a dataset, or a dict of them, got {type(dataset)}")
-    rows = list(islice(dataset, _MOST_STREAMED + 1))
-    if len(rows) > _MOST_STREAMED:
-        raise ValueError(
-            f"{name} is streamed and has more than {_MOST_STREAMED} rows; an evaluation plays all "
-            "of its tasks, so pass only as many as it should play (dataset.take(100))"
-        )
-    return rows
-
-
-def _check_columns(dataset: Any, name: str) -> None:
+def check_columns(dataset: Any, name: str) -> None:
+    """Raise ValueError if a dataset with columns lacks one of a row's."""
     columns = getattr(dataset, "column_names", None)
     missing = {"env_class_path", "env_config", "task_data"} - set(columns or [])
     if columns and missing:

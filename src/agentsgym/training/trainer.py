@@ -19,7 +19,7 @@ from agentsgym.credit import find_estimator
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.training.advantages import ChoiceScorer, GenerationAdvantages
 from agentsgym.training.batches import GenerationBatches
-from agentsgym.training.chat_templates import tell_about, template_options
+from agentsgym.training.chat_templates import log_properties, template_options
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.engines import (
@@ -29,22 +29,17 @@ from agentsgym.training.engines import (
     check_engine_settings,
     own_engine,
 )
-from agentsgym.training.evaluation import check_metric, evaluate_sets
+from agentsgym.training.evaluation import check_metric, play_sets, read_sets, refuse_bad_rows
 from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.objective import MicroBatchLoss
-from agentsgym.training.loss.weights import assign_weights, count, total
+from agentsgym.training.loss.weights import assign_weights, count_rollouts, sum_counts
 from agentsgym.training.metrics import Reports, RolloutSink, mean_of_sums, warn_of_capped_rows
 from agentsgym.training.ranks import Gradients, Ranks
 from agentsgym.training.reference import check_reference, reference_of
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
-from agentsgym.training.tasks import (
-    check_training_set,
-    evaluation_sets,
-    refuse_bad_rows,
-    training_tasks,
-)
+from agentsgym.training.tasks import check_training_set, training_tasks
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments
@@ -111,13 +106,13 @@ class GRPOEnvTrainer(TRLBase):
             model=model,
             args=args,
             train_dataset=train_dataset,
-            eval_dataset=evaluation_sets(eval_dataset),
+            eval_dataset=read_sets(eval_dataset),
             processing_class=processing_class,
             **trl,
         )
         rendering = template_options(self.tokenizer, args.chat_template, self.chat_template_kwargs)
         if self.accelerator.is_main_process:
-            tell_about(self.tokenizer, rendering)
+            log_properties(self.tokenizer, rendering)
         pool = EnvPool(self.tokenizer, args.trust, envs, template_options=rendering)
         self.tasks = training_tasks(train_dataset, args, self.shuffle_dataset, pool)
         self.generations_per_epoch = self.tasks.generations(args)
@@ -163,7 +158,7 @@ class GRPOEnvTrainer(TRLBase):
             rollouts = self._resample(requests, rollouts, advantages.signal, round_)
             advantages = self._credit(rollouts)
         seconds = time.perf_counter() - started
-        if self.failures.tell(rollouts, "train", step):
+        if self.failures.report(rollouts, "train", step):
             self.reports.hand_over(rollouts, "train")
             self.failures.stop(rollouts, step)
         trained = advantages.train_rollouts()
@@ -207,12 +202,12 @@ class GRPOEnvTrainer(TRLBase):
         rule = LOSSES[self.args.loss_type].weights
         for start in range(0, len(micro_batches), size):
             rollouts = [r for batch in micro_batches[start : start + size] for r in batch]
-            counts = total(self.ranks.gather([count(rollouts)]))
+            counts = sum_counts(self.ranks.gather([count_rollouts(rollouts)]))
             assign_weights(rollouts, counts, rule, self.args.norm_tokens)
 
     # -- its loss -------------------------------------------------------------------------------
 
-    def train_on(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
+    def train_micro_batch(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
         """Train on one micro-batch: a backward pass per chunk, so the largest chunk limits memory.
 
         Loss weights are final, so the averaging of gradients over ranks is undone.
@@ -234,7 +229,7 @@ class GRPOEnvTrainer(TRLBase):
         # The logged loss is the mean over ranks of what they return; ours is their sum.
         return loss * self.ranks.world_size
 
-    def loss_of(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
+    def micro_batch_loss(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
         """The loss of a micro-batch, Σ weight·ℓ over its chunks, in one graph."""
         parts = [self.loss.of_chunk(model, rows) for rows in self.loss.chunks(model, rollouts)]
         self._record_means([part.metrics for part in parts])
@@ -270,7 +265,7 @@ class GRPOEnvTrainer(TRLBase):
         Returns and logs the metrics of `evaluation.metrics.summarize` under the prefix; for a dict
         of sets each under the prefix and the set's name.
         """
-        return evaluate_sets(self, eval_dataset, metric_key_prefix)
+        return play_sets(self, eval_dataset, metric_key_prefix)
 
     def play_evaluation(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
         """Play these with the current weights, those after optimizer step `step`, and with the

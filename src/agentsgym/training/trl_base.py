@@ -146,10 +146,10 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
 
     The subclass defines `generate_rollouts()`: this rank's rollouts of the next generation. TRL
     shuffles and splits them into micro-batches: `weigh_rollouts(micro_batches)`. It passes one per
-    call of `training_step` to `train_on(model, rollouts)`, which adds the gradients and returns the
-    loss; `loss_of(model, rollouts)` has a graph, and `tokens_read()` counts the last one's tokens.
-    `generations_per_epoch` is a number, and `best_model_loaded()` is called after the weights were
-    exchanged.
+    call of `training_step` to `train_micro_batch(model, rollouts)`, which adds the gradients and
+    returns the loss; `micro_batch_loss(model, rollouts)` returns the loss with its graph.
+    `tokens_read()` counts the last micro-batch's tokens, `generations_per_epoch` is a number, and
+    `best_model_loaded()` is called after the best weights were loaded.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
@@ -270,16 +270,16 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         return {"rollout_index": index, "rollouts": rollouts}
 
     def _compute_loss(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
-        loss: torch.Tensor = self.loss_of(model, inputs["rollouts"])
+        loss: torch.Tensor = self.micro_batch_loss(model, inputs["rollouts"])
         return loss
 
     def training_step(
         self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None
     ) -> torch.Tensor:
-        """One micro-batch. `train_on` runs the backward passes itself, with final weights, so
-        nothing is divided by the accumulation steps."""
+        """One micro-batch. `train_micro_batch` runs the backward passes itself, with final weights,
+        so nothing is divided by the accumulation steps."""
         model.train()
-        loss: torch.Tensor = self.train_on(model, self._prepare_inputs(inputs)["rollouts"])
+        loss: torch.Tensor = self.train_micro_batch(model, self._prepare_inputs(inputs)["rollouts"])
         every = self.args.torch_empty_cache_steps
         if every is not None and self.state.global_step % every == 0:
             clear_device_cache()

@@ -220,7 +220,7 @@ class TrainerPlayer:
         requests = list(self._requests(rows, trainer))
         agent = DirectOutputAgent(self._engine, self._sampling)
         rollouts = self.ranks.together(lambda: play(requests, agent, self._pool))
-        if self._failures.tell(rollouts, "train" if training else "eval", step) and training:
+        if self._failures.report(rollouts, "train" if training else "eval", step) and training:
             self._failures.stop(rollouts, step)
         return rollouts
 

@@ -142,7 +142,8 @@ class MicroBatchLoss:
                     row.ref_logps = logps
 
     def chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
-        """Rows of the rollouts in forward chunks, the same number on every rank."""
+        """Rows of the rollouts in forward chunks, the same number on every rank. Before the first
+        pass their rollouts' ratios are computed, if the loss needs them."""
         rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
         if self._reused and any(part.needs_rollout_ratio for part in parts):

@@ -62,7 +62,7 @@ PER_ROLLOUT = WeightRule(
 )
 
 
-def count(rollouts: Sequence[TrainRollout]) -> WindowCounts:
+def count_rollouts(rollouts: Sequence[TrainRollout]) -> WindowCounts:
     """The counts of this rank's part of a window."""
     counted = [rollout for rollout in rollouts if rollout.in_loss]
     return WindowCounts(
@@ -72,7 +72,7 @@ def count(rollouts: Sequence[TrainRollout]) -> WindowCounts:
     )
 
 
-def total(counts: Sequence[WindowCounts]) -> WindowCounts:
+def sum_counts(counts: Sequence[WindowCounts]) -> WindowCounts:
     """The counts of several ranks together."""
     return WindowCounts(*(sum(column) for column in zip(*counts, strict=True)))
 
