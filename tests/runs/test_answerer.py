@@ -11,9 +11,10 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.chat import EndpointError
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.runs import Progress, load_config, load_run, parse_config, train_run
+from agentsgym.runs.answerer import EndpointAnswerer, answering
 from agentsgym.runs.dry_run import dry_run
 from agentsgym.runs.files import read_rollouts, read_summary
-from agentsgym.runs.from_config import EndpointAnswerer, answering, make_env
+from agentsgym.runs.from_config import make_env
 from agentsgym.runs.trust import own_directories
 from workplace import Notes
 

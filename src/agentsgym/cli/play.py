@@ -20,7 +20,8 @@ from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.rollout.drive import tokenizer_of
 from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.agents import evaluated_agents
-from agentsgym.runs.from_config import answering, attach_answerer, make_env
+from agentsgym.runs.answerer import answering, attach_answerer
+from agentsgym.runs.from_config import make_env
 from agentsgym.runs.models.load import evaluated_rendering
 from agentsgym.types import Rollout, count_steps, with_modules_of
 from agentsgym.types.names import import_from_here

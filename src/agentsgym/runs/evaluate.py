@@ -15,8 +15,9 @@ from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.agents import AgentFor, evaluated_agents
+from agentsgym.runs.answerer import answering
 from agentsgym.runs.checkpoints import weights_digest
-from agentsgym.runs.from_config import answering, held_out, make_env
+from agentsgym.runs.from_config import held_out, make_env
 from agentsgym.runs.models.load import evaluated_rendering, rendering
 from agentsgym.runs.saved_evaluation import saved_evaluation, what_is_played
 from agentsgym.runs.scripted_agents import available_agents

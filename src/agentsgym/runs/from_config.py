@@ -1,14 +1,8 @@
-"""What a configuration names: the environment with its answerer, the tasks, the trainer's settings.
-
-Only a run file or a command line names an answerer's endpoint. `env_config` does not, because it is
-copied into dataset rows, which are not trusted.
-"""
+"""What a configuration names: the environment, the tasks, the trainer's settings."""
 
 import dataclasses
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +13,16 @@ from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.task_file import TaskFile
-from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
-from agentsgym.envs.twenty_questions.answerer import LLMAnswerer
-from agentsgym.generation.chat import ChatEngine
 from agentsgym.generation.factory import EngineEntry, choose
 from agentsgym.generation.http import read_key
-from agentsgym.generation.settings import ChatEndpoint, EngineParts, EngineSettings
+from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted
-from agentsgym.types import Message, SamplingParams
 from agentsgym.types.names import unknown_key
 
 if TYPE_CHECKING:
@@ -41,75 +32,18 @@ MOST_HELD_OUT = 100_000
 """Rows of an evaluation set, which is kept in memory."""
 _LINES = (".jsonl", ".ndjson")
 _NO_FILES = DataSettings()
-_GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
 
 
 # -- the environment -------------------------------------------------------------------------------
 
 
 def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
-    """The environment; without a tokenizer, for its tasks. Its answerer, if the run names one, can
-    be asked inside `answering`. Raises UnknownEnvironment or ConfigError."""
+    """The environment; without a tokenizer, for its tasks. Its answerer, if the run names one,
+    answers inside `answering`. Raises UnknownEnvironment or ConfigError."""
     env = make(config.env, tokenizer, config.env_config, trust=trusted(config))
     if config.answerer:
         attach_answerer(env, config.answerer)
     return env
-
-
-class EndpointAnswerer(LLMAnswerer):
-    """A language model behind an endpoint; it can be asked inside the block of `answering`."""
-
-    def __init__(self, endpoint: ChatEndpoint) -> None:
-        super().__init__(self._complete)
-        self.endpoint = endpoint
-        self.engine: ChatEngine | None = None
-
-    def _complete(self, messages: Sequence[Message]) -> str:
-        if self.engine is None:
-            raise RuntimeError("the answerer's endpoint is only asked while a run plays")
-        return self.engine.complete(messages, _GREEDY)
-
-
-def attach_answerer(env: MultistepEnv, endpoint: ChatEndpoint) -> None:
-    """Let the endpoint of the section `answerer` answer in `env`. Nothing is asked before
-    `answering`. Raises ConfigError if the environment cannot use it."""
-    if not isinstance(env, TwentyQuestionsEnv):
-        raise ConfigError(f"answerer is only for TwentyQuestions; {env.name} asks no endpoint")
-    if env.config.workers:
-        raise ConfigError("answerer asks from this process; set env_config.workers to 0")
-    if env.config.information_reward:
-        raise ConfigError(
-            "env_config.information_reward counts the table's answers; "
-            "set it to 0 or leave answerer out"
-        )
-    env.answerer = EndpointAnswerer(endpoint)
-    env.blocking = True  # type: ignore[misc]
-
-
-@contextmanager
-def answering(env: MultistepEnv, note: Callable[[str], None]) -> Iterator[None]:
-    """Inside the block, the endpoint of the environment's answerer can be asked, if it has one.
-
-    At the end its connections are closed, and `note` is told what it was asked. Raises
-    EndpointError if nothing answers there, MissingKey.
-    """
-    answerer = getattr(env, "answerer", None)
-    if not isinstance(answerer, EndpointAnswerer):
-        yield
-        return
-    engine = answerer.engine = ChatEngine.from_settings(
-        answerer.endpoint.as_engine(), EngineParts()
-    )
-    try:
-        yield
-    finally:
-        used = engine.usage
-        note(
-            f"answerer: {used.requests} answers of {engine.model}, {used.prompt_tokens} tokens "
-            f"read and {used.completion_tokens} written"
-        )
-        answerer.engine = None
-        engine.close()
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -176,11 +110,11 @@ def _opened(key: str, path: Path) -> Any:
     from datasets import Dataset, load_from_disk
 
     if path.is_dir():
-        found = load_from_disk(str(path))
-        if isinstance(found, dict):
-            names = ", ".join(f"{path / name}" for name in found)
+        rows = load_from_disk(str(path))
+        if isinstance(rows, dict):
+            names = ", ".join(f"{path / name}" for name in rows)
             raise ConfigError(f"{key}: {path} holds several sets; name one of {names}")
-        return found
+        return rows
     if path.suffix in _LINES:
         return TaskFile(path)
     if path.suffix == ".arrow":
@@ -301,5 +235,5 @@ def check_installed(entry: EngineEntry) -> None:
 def versions() -> dict[str, str]:
     """Versions of the packages that the result depends on."""
     packages = ("torch", "trl", "transformers", "numpy")
-    found = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), "agentsgym": __version__, **found}
+    installed = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), "agentsgym": __version__, **installed}

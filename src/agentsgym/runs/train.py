@@ -16,6 +16,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Evaluation
 from agentsgym.rollout import EveryRolloutFailed
+from agentsgym.runs.answerer import answering
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole
 from agentsgym.runs.curve import draw_curve
@@ -33,13 +34,7 @@ from agentsgym.runs.files import (
     read_summary,
 )
 from agentsgym.runs.files.atomic import disk_problem, remove, replacing, write_text
-from agentsgym.runs.from_config import (
-    answering,
-    datasets_of,
-    make_env,
-    train_settings,
-    versions,
-)
+from agentsgym.runs.from_config import datasets_of, make_env, train_settings, versions
 from agentsgym.runs.lock import claim, refuse_several_processes
 from agentsgym.runs.models.load import template_remark
 from agentsgym.runs.models.pretrained import Policy
