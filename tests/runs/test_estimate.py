@@ -7,7 +7,7 @@ from transformers import Qwen3Config
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import parse_config
-from agentsgym.runs.estimate import estimate
+from agentsgym.runs.estimate import estimate_run
 from agentsgym.training.warm_start_settings import WarmStartSettings
 
 QWEN = {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}
@@ -33,11 +33,11 @@ def run(path, model=(), **data):
 
 
 def one(config, **options):
-    return estimate(config, **options).memory["one process"]
+    return estimate_run(config, **options).memory["one process"]
 
 
 def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
-    found = estimate(run(path, {"dtype": "float32"}))
+    found = estimate_run(run(path, {"dtype": "float32"}))
     memory = found.memory["one process"]
     assert found.parameters == N and found.adapter == 0
     assert memory["weights"] + memory["optimizer"] + memory["gradients"] == 16 * N
@@ -48,7 +48,7 @@ def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
 
 def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets(path):
     config = run(path, {"dtype": "float32"})
-    ddp, zero = (estimate(config, processes=8).memory[name] for name in ("DDP", "ZeRO-2"))
+    ddp, zero = (estimate_run(config, processes=8).memory[name] for name in ("DDP", "ZeRO-2"))
     assert ddp["gradients"] == 8 * N and ddp["optimizer"] == 8 * N
     assert (zero["weights"], zero["optimizer"], zero["gradients"]) == (
         2 * N,
@@ -65,14 +65,14 @@ def test_checkpointing_keeps_a_vector_per_layer_and_one_layer(path):
 
 
 def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it(path):
-    found = estimate(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
+    found = estimate_run(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
     memory = found.memory["one process"]
     linear = [(2048, 2048), (2048, 1024), (2048, 1024), (2048, 2048)] + 3 * [(2048, 6144)]
     assert found.adapter == 28 * 16 * sum(a + b for a, b in linear)
     assert memory["weights"] == 2 * N + 4 * found.adapter
     assert memory["optimizer"] == 8 * found.adapter
     some = {"r": 16, "target_modules": ["q_proj"], "layers_to_transform": [3, 4]}
-    assert estimate(run(path, {"lora": some})).adapter == 2 * 16 * (2048 + 2048)
+    assert estimate_run(run(path, {"lora": some})).adapter == 2 * 16 * (2048 + 2048)
 
 
 def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
@@ -80,7 +80,7 @@ def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
     assert one(run(path, {"dtype": "bfloat16"}))["copies"] == 2 * N
     apart = one(run(path, {"dtype": "float32"}, engine={"name": "process"}))
     assert apart["copies"] == 8 * N and apart["cache"] > 0
-    served = estimate(run(path, {"dtype": "bfloat16"}, engine={"urls": ["http://a:1"]}))
+    served = estimate_run(run(path, {"dtype": "bfloat16"}, engine={"urls": ["http://a:1"]}))
     memory = served.memory["one process"]
     assert memory["copies"] == memory["cache"] == 0
     assert any("engine's own memory is not counted" in note for note in served.notes)
@@ -97,7 +97,7 @@ def test_the_settings_decide_the_tokens_of_a_step(path):
         "per_device_train_batch_size": 8, "num_generations": 4, "gradient_accumulation_steps": 2,
         "max_action_tokens": 10, "max_rollout_tokens": 300,
     }  # fmt: skip
-    tokens = estimate(run(path, env_config={"max_steps_per_episode": 5}, train=train)).tokens
+    tokens = estimate_run(run(path, env_config={"max_steps_per_episode": 5}, train=train)).tokens
     assert (tokens.rollouts, tokens.turns, tokens.agent, tokens.read) == (16, 5, 800, 4800)
     assert tokens.known
 
@@ -109,7 +109,7 @@ def test_a_model_without_a_usable_config_file_is_one_sentence(content, tmp_path)
     if content is not None:
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(ConfigError, match=r"config\.json"):
-        estimate(run(str(tmp_path)))
+        estimate_run(run(str(tmp_path)))
 
 
 def test_the_command_prints_the_estimate_and_writes_nothing(invoke, path, tmp_path, monkeypatch):

@@ -11,8 +11,7 @@ from agentsgym.cli.options import TrustOption
 from agentsgym.cli.progress import Bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
-from agentsgym.runs.estimate import Estimate
-from agentsgym.runs.estimate import estimate as estimated
+from agentsgym.runs.estimate import Estimate, estimate_run
 from agentsgym.runs.files import Summary
 from agentsgym.runs.launch import Launch, read_launch
 from agentsgym.runs.trust import check_untrusted, is_own, named_code, resume_command, with_trust
@@ -172,31 +171,31 @@ _PARTS = {
 
 
 def _print_estimate(config: RunConfig, processes: int) -> None:
-    found = estimated(config, processes)
-    tokens, adapter = found.tokens, found.adapter
+    estimate = estimate_run(config, processes)
+    tokens, adapter = estimate.tokens, estimate.adapter
     trained = f"; an adapter of {_count(adapter)} is trained" if adapter else ", all are trained"
     out.print(
-        f"[bold]{shown(config.model.path)}[/]: {_count(found.parameters)} parameters{trained}\n"
+        f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters{trained}\n"
     )
-    out.print(_table(found, processes))
+    out.print(_table(estimate, processes))
     where = "a process" if processes > 1 else "the optimizer"
     out.print(
         f"\nA step of {where}: {tokens.rollouts} rollouts of at most {tokens.turns} turns and "
         f"{tokens.rollout} tokens; it samples at most {tokens.agent:,} tokens, and the loss reads "
         f"at most {tokens.read:,}."
     )
-    for note in found.notes:
+    for note in estimate.notes:
         out.print(note)
 
 
-def _table(found: Estimate, processes: int) -> Table:
+def _table(estimate: Estimate, processes: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("memory")
-    for layout in found.memory:
+    for layout in estimate.memory:
         title = layout if processes == 1 else f"each of {processes}, {layout}"
         table.add_column(title, justify="right")
     for part, title in _PARTS.items():
-        values = [memory[part] for memory in found.memory.values()]
+        values = [memory[part] for memory in estimate.memory.values()]
         if any(values):
             style = "bold" if part == "peak" else None
             table.add_row(title, *map(_size, values), style=style)
@@ -204,7 +203,7 @@ def _table(found: Estimate, processes: int) -> Table:
 
 
 def _size(value: int) -> str:
-    """Bytes in a unit that one reads."""
+    """Bytes in GB or MB."""
     return f"{value / 1e9:.1f} GB" if value >= 1e9 else f"{value / 1e6:.0f} MB"
 
 
@@ -213,7 +212,7 @@ def _count(number: int) -> str:
 
 
 def _print_dry_run(config: RunConfig, launch: Launch) -> None:
-    """Run in small and print the result; `launch` says in which processes the run will be."""
+    """Play and train one small step, and print the result; `launch` has the run's processes."""
     quiet_libraries()
     from agentsgym.runs.dry_run import dry_run
 

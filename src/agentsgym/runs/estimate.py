@@ -80,7 +80,7 @@ class Estimate:
     notes: list[str]
 
 
-def estimate(config: RunConfig, processes: int = 1) -> Estimate:
+def estimate_run(config: RunConfig, processes: int = 1) -> Estimate:
     """Estimate a run; no weights are loaded. Raises ConfigError if the settings are wrong or the
     model's config.json cannot be read."""
     settings = train_settings(on_any_machine(config))

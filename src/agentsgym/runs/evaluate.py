@@ -61,12 +61,12 @@ def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> d
     """The mean scores of the environment's other players on these tasks, by name; without those
     that are not known on every task."""
     try:
-        found = [known_play(env).other_references(one.task_data) for one in requests]
+        scores = [known_play(env).other_references(one.task_data) for one in requests]
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the scores of other players: %r", env.name, error)
         return {}
-    names = [name for name in found[0] if all(name in scores for scores in found)] if found else []
-    means = {name: math.fsum(scores[name] for scores in found) / len(found) for name in names}
+    names = [name for name in scores[0] if all(name in one for one in scores)] if scores else []
+    means = {name: math.fsum(one[name] for one in scores) / len(scores) for name in names}
     return {name: mean for name, mean in means.items() if math.isfinite(mean)}
 
 

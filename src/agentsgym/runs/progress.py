@@ -21,7 +21,8 @@ class Progress:
     """Receives the progress reports of a run; this one shows nothing."""
 
     def phase(self, name: str, what: str) -> None:
-        """A phase begins: "model", "before", "rl" or "after"."""
+        """A phase begins: "model", "probe", "before", "warm_start", "warm_started", "rl", "after",
+        "report"."""
 
     def warm_start(self, step: int, steps: int, values: Mapping[str, float]) -> None:
         """The warm start has done `step` of `steps` updates; `values` has its loss."""

@@ -85,7 +85,7 @@ def train_run(
             check_links(directory)
         lock = claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
         try:
-            return run.carry_out(resume)
+            return run.carry_out()
         finally:
             lock.release()
 
@@ -97,6 +97,7 @@ class TrainingRun:
     def __init__(self, config: RunConfig, progress: Progress, *, resumes: bool) -> None:
         self.progress = progress
         self._config = config
+        self._resumes = resumes
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
         self._env = make_env(config)
@@ -117,12 +118,12 @@ class TrainingRun:
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root, config.keep_rollouts)
 
-    def carry_out(self, resume: bool) -> Summary:
-        """All phases."""
+    def carry_out(self) -> Summary:
+        """Go through all phases and write the summary."""
         import torch
         from transformers import set_seed
 
-        if resume:
+        if self._resumes:
             self._checkpoint = last_whole(self._directory, self.progress.note)
             self._recall_summary()
         if self._config.threads is not None:
@@ -169,8 +170,8 @@ class TrainingRun:
             self._play_and_train(trainer, trained)
 
     def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
-        untrained = self._checkpoint is None and not trained
-        if self._summary.before is None and untrained and not self._is_warm:
+        new = self._checkpoint is None and not trained
+        if self._summary.before is None and new and not self._is_warm:
             # The package's own models can learn; of others a few games come first, so that no
             # evaluation is paid for one that cannot.
             needs_check = self._config.signal_check and not self._config.model.is_ours
@@ -178,7 +179,7 @@ class TrainingRun:
                 self._check_first_games(trainer)
             with self._phase("before", self._held_out_text):
                 self._summary.before = self._evaluate(trainer, "before")
-        if self._warm_start is not None and untrained:
+        if self._warm_start is not None and new:
             self._start_warm(trainer, self._warm_start)
         if not trained:
             with self._phase("rl", f"{len(self._train_data)} tasks of {self._config.env}"):
@@ -231,7 +232,7 @@ class TrainingRun:
         self._summary = old.model_copy(update={**self._begun(), **anew})
 
     def _begun(self) -> dict[str, Any]:
-        """What a summary says of a run that begins or goes on."""
+        """The summary's fields that are known when a run begins or goes on."""
         config = self._config
         return {
             "name": config.directory.name,
@@ -286,10 +287,10 @@ class TrainingRun:
             self.progress.note(remark)
         figures = dict(policy.figures)
         if self._config.model.is_ours:
-            found = known_play(self._env).model_figures(policy.model, policy.tokenizer)
-            figures |= found
-            if found:
-                texts = (f"{name} {value:.3f}" for name, value in found.items())
+            own = known_play(self._env).model_figures(policy.model, policy.tokenizer)
+            figures |= own
+            if own:
+                texts = (f"{name} {value:.3f}" for name, value in own.items())
                 self.progress.note(f"before RL: {', '.join(texts)}")
         self._summary.model_figures = figures
         return policy

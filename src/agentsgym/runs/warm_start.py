@@ -171,7 +171,7 @@ class WarmStart:
 
     def carry_out(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> dict[str, Any]:
         """Train the trainer's model in place, save it, and return the figures."""
-        self._kept("before", lambda: self._probe(trainer, write, 0))
+        self._keep_once("before", lambda: self._probe(trainer, write, 0))
         if not self.finished:
             games = self._games(trainer, write)
             self._keep("training", self._train(trainer, games))
@@ -181,7 +181,7 @@ class WarmStart:
         for checkpoint in self._folder.glob("*.pt"):
             remove(checkpoint)
         trainer.sync.forget()
-        self._kept("after", lambda: self._probe(trainer, write, 1))
+        self._keep_once("after", lambda: self._probe(trainer, write, 1))
         return self._figures()
 
     def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class WarmStart:
 
         Raises RuntimeError if all games of a round fail, or if none has enough reward for too long.
         """
-        settings, count, without = self._settings, sum(done), 0
+        settings, count, empty = self._settings, sum(done), 0
         order = _endless(len(self._rows), settings.seed)
         list(islice(order, _ROUND * len(done)))  # drawn before
         number = len(done)
@@ -292,11 +292,11 @@ class WarmStart:
             least = settings.min_reward
             best = best_of_groups(live)
             kept = [game for game in best if least is None or game.final_reward >= least]
-            count, number, without = count + len(kept), number + 1, 0 if kept else without + 1
+            count, number, empty = count + len(kept), number + 1, 0 if kept else empty + 1
             yield kept
-            if without >= _MOST_ROUNDS_WITHOUT:
+            if empty >= _MOST_ROUNDS_WITHOUT:
                 raise RuntimeError(
-                    f"warm_start.min_reward: none of the last {without * len(requests)} games of "
+                    f"warm_start.min_reward: none of the last {empty * len(requests)} games of "
                     f"the {settings.source} player had a reward of {least:g}"
                 )
 
@@ -338,8 +338,8 @@ class WarmStart:
 
     # -- figures on disk ------------------------------------------------------------------------
 
-    def _kept(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
-        """Keep a part's figures, unless they are stored."""
+    def _keep_once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
+        """Make and store a part's figures, unless they are stored."""
         if not isinstance(self._figures().get(name), dict):
             self._keep(name, make())
 
