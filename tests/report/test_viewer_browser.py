@@ -14,8 +14,8 @@ from agentsgym.report.viewer.file import rollout_name, write_page
 from agentsgym.report.viewer.library import Library
 from agentsgym.report.viewer.server import PageServer
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
-from agentsgym.types.records import StepNumbers, TokenRecord
 from agentsgym.types.text import clean_text, visible
+from agentsgym.types.token_records import StepNumbers, TokenRecord
 from browser import (
     CHROMIUM,
     DRIVER,

@@ -23,7 +23,7 @@ from agentsgym.runs.agents import evaluated_agents
 from agentsgym.runs.answerer import answering, attach_answerer
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.models.load import evaluated_rendering
-from agentsgym.types import Rollout, count_steps, with_modules_of
+from agentsgym.types import Rollout, with_modules_of
 from agentsgym.types.names import import_from_here
 from agentsgym.types.settings import read
 
@@ -124,8 +124,9 @@ def _show_result(rollout: Rollout, who: str) -> None:
         False: f"[bold]{who} lost[/]",
         None: "The game is over",
     }
+    steps = sum(len(episode.actions) for episode in rollout.episodes)
     out.print(
-        f"\n{verdict[last.win]} after {count_steps(rollout.episodes)} steps "
+        f"\n{verdict[last.win]} after {steps} steps "
         f"({shown(last.stop_reason)}); reward {rollout.final_reward:g}."
     )
     task = {key: value for key, value in rollout.task_data.items() if key != "seed"}

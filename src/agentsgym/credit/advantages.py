@@ -41,13 +41,13 @@ class StepAdvantages:
 
     def by_rollout(self) -> dict[RolloutKey, dict[StepKey, float]]:
         """Rollout → step → number, without rollouts that have no steps."""
-        found: dict[RolloutKey, dict[StepKey, float]] = {}
+        rollouts: dict[RolloutKey, dict[StepKey, float]] = {}
         columns = (self.group, self.rollout, self.episode, self.step, self.value)
         for group, rollout, episode, step, value in zip(
             *(column.tolist() for column in columns), strict=True
         ):
-            found.setdefault((group, rollout), {})[episode, step] = value
-        return found
+            rollouts.setdefault((group, rollout), {})[episode, step] = value
+        return rollouts
 
 
 def to_tokens(rows: Sequence[Row], steps: StepAdvantages) -> list[Floats]:
@@ -77,11 +77,11 @@ def advantages(
     is in the batch twice, or a custom estimator's result of the wrong shape.
     """
     check_estimator(estimator, options)
-    found = find_estimator(estimator)
-    if found.per == "token":
-        return [values for rollout in batch.rollouts for values in found(rollout, **options)]
+    entry = find_estimator(estimator)
+    if entry.per == "token":
+        return [values for rollout in batch.rollouts for values in entry(rollout, **options)]
     table = table_of(batch.rollouts)
-    return to_tokens(batch.rows, credit_steps(table, found, **options))
+    return to_tokens(batch.rows, credit_steps(table, entry, **options))
 
 
 def credit_steps(
@@ -114,12 +114,12 @@ def find_estimator(name: str) -> Estimator:
         known = ", ".join(sorted(ESTIMATORS))
         raise ValueError(f"unknown advantage estimator {name!r}; known: {known}")
     try:
-        found = import_path(name, trust=True)
+        function = import_path(name, trust=True)
     except ImportRefused as error:
         raise ValueError(f"advantage estimator {name!r}: {error}") from error
-    if not callable(found):
-        raise ValueError(f"advantage estimator {name!r} is no function")
-    return found if isinstance(found, Estimator) else Estimator.own(name, found)
+    if not callable(function):
+        raise ValueError(f"advantage estimator {name!r} is not a function")
+    return function if isinstance(function, Estimator) else Estimator.own(name, function)
 
 
 def check_estimator(name: str, options: Mapping[str, Any]) -> None:

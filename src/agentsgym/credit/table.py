@@ -25,9 +25,9 @@ class StepTable:
 
     Per rollout, shape (R,): `group` int64 (rollouts with equal numbers are compared), `live` bool
     (False if the rollout failed), `final_reward` float64 (the mean reward of the scored episodes
-    minus the rollout's `penalty`; NaN if it failed), `env` object (its environment), `index` int64
-    (its number in the group; if not given, counted in the order of the rollouts). Per step, shape
-    (N,): `rollout` int64 (index into the arrays of shape (R,)), `episode` and `step` int64,
+    minus the rollout's `penalty`; NaN if it failed), `env` object (its `env_class_path`), `index`
+    int64 (its number in the group; if not given, counted in the order of the rollouts). Per step,
+    shape (N,): `rollout` int64 (index into the arrays of shape (R,)), `episode` and `step` int64,
     `reward` float64, `score_weight` float64 (the share of the episode's reward in the final reward:
     1 / scored episodes, 0 in free shots), `tokens` int64 (agent tokens), `reflection` bool,
     `anchor` object (str: the environment's key for the state before the step; without one, the
@@ -93,7 +93,7 @@ def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -
     Raises ValueError if a live rollout's reward is NaN or infinite, or if a rollout occurs twice.
     """
     spans = [spans_of(rollout) for rollout in rollouts]
-    known = choices or [{}] * len(rollouts)
+    alternatives = choices or [{}] * len(rollouts)
     steps = [
         (r, episode, step, _tokens(spans[r].get((episode.index, step.index))))
         for r, rollout in enumerate(rollouts)
@@ -120,7 +120,7 @@ def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -
         reflection=np.array([s.kind == "reflection" for _, _, s, _ in steps], dtype=np.bool_),
         anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
         action=objects([tokens if choices else () for _, _, _, tokens in steps]),
-        choices=objects([known[r].get((e.index, s.index), ()) for r, e, s, _ in steps]),
+        choices=objects([alternatives[r].get((e.index, s.index), ()) for r, e, s, _ in steps]),
     )
 
 
@@ -195,11 +195,11 @@ def _penalty(rollout: Rollout) -> float:
     return _share_of_an_episode(rollout) * sum(s.penalty for e in free for s in e.steps)
 
 
-def _tokens(found: tuple[Row, StepSpan] | None) -> tuple[int, ...]:
+def _tokens(place: tuple[Row, StepSpan] | None) -> tuple[int, ...]:
     """The token ids of an action."""
-    if found is None:
+    if place is None:
         return ()
-    row, span = found
+    row, span = place
     return tuple(row.token_ids[span.start : span.stop].tolist())
 
 

@@ -26,7 +26,7 @@ from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import is_own
 from agentsgym.training.settings import TrainSettings
 from agentsgym.types import Rollout, Step, is_under
-from agentsgym.types.records import TokenRecord
+from agentsgym.types.token_records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
 _MOST_CONFIG = 200_000

@@ -36,7 +36,6 @@ from agentsgym.types.records import (
     StepSpan,
     TrialInfo,
     copy_message,
-    count_steps,
 )
 from agentsgym.types.requests import (
     EngineStats,
@@ -80,7 +79,6 @@ __all__ = [
     "WeightUpdate",
     "checked_path",
     "copy_message",
-    "count_steps",
     "import_path",
     "is_under",
     "pad_id",

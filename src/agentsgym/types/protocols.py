@@ -202,8 +202,8 @@ def trainable(engine: Any) -> TrainableEngine:
             f"{type(engine).__name__} has no tokenizer: it answers with text alone, and without "
             "the sampled token ids nothing can be trained"
         )
-    found: TrainableEngine = engine
-    return found
+    result: TrainableEngine = engine
+    return result
 
 
 @runtime_checkable

@@ -1,7 +1,7 @@
 """The nouns of play: messages, steps, episodes, trials, rows of tokens, rollouts. No tensors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self, TypedDict
 
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Numbers = tuple[float, ...]
 
 ActionKind = Literal["action", "reflection"]
 
@@ -99,22 +98,16 @@ class Episode:
         action for each step."""
         if self.written is not None:
             return [copy_message(message) for message in self.written]
-        opening = [] if self.system is None else [Message(role="system", content=self.system)]
-        turns = [
-            message
-            for step in self.steps
-            for message in (
-                Message(role="user", content=step.observation),
-                Message(role="assistant", content=step.action),
-            )
-        ]
-        return opening + turns
+        messages = [] if self.system is None else [Message(role="system", content=self.system)]
+        for step in self.steps:
+            messages.append(Message(role="user", content=step.observation))
+            messages.append(Message(role="assistant", content=step.action))
+        return messages
 
     @property
     def win(self) -> bool | None:
         """`info["win"]` of the last action; None if the environment did not set it."""
-        last = next((step for step in reversed(self.steps) if step.kind == "action"), None)
-        value = None if last is None else last.info.get("win")
+        value = self.actions[-1].info.get("win") if self.actions else None
         return None if value is None else bool(value)
 
     @property
@@ -297,39 +290,11 @@ class Rollout:
         return sum(row.agent_tokens for row in self.rows)
 
     def conversations(self) -> list[tuple[list[Message], list[Episode]]]:
-        """Each conversation of the trial, with the episodes that it went on over."""
-        found: list[tuple[list[Message], list[Episode]]] = []
+        """Each conversation of the trial, with its episodes."""
+        parts: list[tuple[list[Message], list[Episode]]] = []
         for episode in self.episodes:
-            if not found or not episode.continues:
-                found.append(([], []))
-            found[-1][0].extend(episode.messages)
-            found[-1][1].append(episode)
-        return found
-
-
-def count_steps(episodes: Sequence[Episode]) -> int:
-    """Number of actions in the episodes, without reflections."""
-    return sum(step.kind == "action" for episode in episodes for step in episode.steps)
-
-
-@dataclass(frozen=True, slots=True)
-class StepNumbers:
-    """The numbers of one step's N agent tokens, each of length N.
-
-    `logprobs` (nats) are the trainer's, to be compared with the sampler's: before any update if the
-    generation is used for several, else in the update. `ratios` are the importance ratios in the
-    loss when the rollout was last trained on, and `entropies` (nats) those of the policy then, None
-    if the loss did not compute them.
-    """
-
-    logprobs: Numbers
-    ratios: Numbers
-    entropies: Numbers | None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenRecord:
-    """The numbers of the rollout `session_id` by (episode, step)."""
-
-    session_id: str
-    steps: Mapping[tuple[int, int], StepNumbers]
+            if not parts or not episode.continues:
+                parts.append(([], []))
+            parts[-1][0].extend(episode.messages)
+            parts[-1][1].append(episode)
+        return parts

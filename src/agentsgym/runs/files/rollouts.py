@@ -16,8 +16,8 @@ from agentsgym.runs.files.columns import SCHEMA, StoredRollout, rollouts_of, tab
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.parquet import list_of, named_damage, read_tables, required, writing
 from agentsgym.types import Rollout
-from agentsgym.types.records import StepNumbers, TokenRecord
 from agentsgym.types.settings import Count, Positive, Section
+from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 _ROW_GROUP = 1 << 19
 """Tokens in a row group: so much is read at once."""
