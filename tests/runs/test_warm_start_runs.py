@@ -1,6 +1,5 @@
 """Runs of a pretrained model that begin with a warm start: real models on disk, real games."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -8,14 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Progress, load_run, parse_config, train_run
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
-from agentsgym.runs.stored_games import stored_games
 from agentsgym.runs.trust import check_untrusted
-from agentsgym.training.warm_start_settings import WarmStartSettings
 from chat_server import ChatServer
 from workplace import Notes
 
@@ -239,45 +235,6 @@ def test_a_player_that_repeats_itself_is_told(run):
     assert any("have the same actions" in note for note in notes.notes)
 
 
-def test_an_export_is_learned_from(run, invoke, chat_tokenizer):
-    """Of its conversations those with most reward are taken, if they are on training tasks and a
-    game can contain them."""
-    from word import Reader, WordEnv
-
-    env = WordEnv(chat_tokenizer, {"max_steps_per_episode": 2})
-    tasks = [{"solution": str(k)} for k in (0, 1, 2, 7)]  # 7 is a task of the evaluation
-    played = [env.run_trial(tasks, agent).rollouts for agent in (Reader(), ScriptedAgent(["x"]))]
-    write = RolloutWriter(Path("first"))
-    for step, rollouts in enumerate(played):
-        write(rollouts, {"phase": "train", "step": step, "advantages": None})
-    for name in ("data", "data.jsonl"):
-        result = invoke("export", "first", "--to", "messages", "--out", name)
-        assert result.exit_code == 0 and "8 examples" in result.output
-    warm = {"source": "export", "data": "data", "games": 2}
-    train_run(run("second", warm=warm, signal_check=False))
-    games = list(read_rollouts("second", "warmstart"))
-    assert [game.task_data for game in games] == tasks[:2]
-    assert all(row.spans and not row.sampled for game in games for row in game.rows)
-    with pytest.raises(ConfigError, match=r"warm_start.data="):
-        check_untrusted(load_run(Path("second")), training=True)
-    # A damaged line costs itself, and malformed actions are known.
-    broken = json.loads(Path("data.jsonl").read_text().splitlines()[0])
-    broken |= {"messages": broken["messages"][:1], "reward": 99.0}
-    with Path("data.jsonl").open("a") as file:
-        file.write(json.dumps(broken) + "\n")
-    settings, notes = WarmStartSettings(source="export", data="data.jsonl"), []
-    games = stored_games(settings, env.codec, lambda game: True, None, notes.append)
-    assert [game.final_reward for game in games] == [1.0] * 4 + [0.0] * 4
-    assert [step.malformed for step in games[-1].episodes[0].steps] == [True, True]
-    assert [row.token_ids.tolist() for row in games[0].rows] == [
-        row.token_ids.tolist() for row in played[0][0].rows
-    ]
-    assert notes == ["warm_start.data: 1 of 9 games are left out: damaged or too long"]
-    assert invoke("export", "first", "--to", "tokens", "--out", "tokens.parquet").exit_code == 0
-    with pytest.raises(ConfigError, match="has no column malformed"):
-        train_run(run("third", warm=warm | {"data": "tokens.parquet"}, signal_check=False))
-
-
 def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
     server = ChatServer(say=lambda messages: messages[0]["content"].split()[-1], key=None)
     engine = {"urls": [server.url], "served_model": "big"}
@@ -337,7 +294,6 @@ def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_store
         ({"games": 0}, "warm_start.games"),
         ({"run": "first"}, "run is only for source"),
         ({"source": "rollouts"}, "run"),
-        ({"source": "export", "data": "nowhere.parquet"}, "no file nowhere.parquet"),
         ({"source": "rollouts", "run": "nowhere"}, "nowhere holds no training rollouts"),
         ({"source": "chat", "engine": {"urls": ["http://x"]}}, "warm_start.engine.served_model"),
         ({"vocab_size": 500}, "vocab_size has no effect"),

@@ -278,7 +278,7 @@ def test_the_last_actions_weight_falls_to_one_half_way():
         ({"held_out_share": 1.0}, "held_out_share"),
         ({"source": "rollouts"}, "run"),
         ({"source": "teacher", "temperature": 2.0}, "temperature"),
-        ({"source": "export", "data": "data", "best_of": 2}, "best_of"),
+        ({"source": "rollouts", "run": "first", "best_of": 2}, "best_of"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_key(values, key):

@@ -1,23 +1,20 @@
-"""Stored games as a source of a warm start: the rollouts of a run, or the conversations of an
-export. They may come from anybody: only their texts are used, the rows are written anew by the
-model's own codec, and what no game can contain is left out."""
+"""The rollouts of a run as a source of a warm start. They may come from anybody: only their texts
+are used, the rows are written anew by the model's own codec, and what no game can contain is left
+out."""
 
 import heapq
-import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import DamagedFile, NewerFormat, RunDirectory, read_file
-from agentsgym.runs.from_config import open_tasks
 from agentsgym.tokens import Codec, Transcript
-from agentsgym.training.warm_start_settings import ROLLOUTS, WarmStartSettings
-from agentsgym.types import Episode, GenerationResult, Message, Rollout, Step
+from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.types import GenerationResult, Message, Rollout
 from agentsgym.types.text import clean_text
 
 Note = Callable[[str], None]
@@ -27,19 +24,11 @@ _BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _MOST_CHARACTERS = 4_000_000
 
 
-def check_stored(settings: WarmStartSettings) -> None:
-    """Raise ConfigError if the run or the export is not there."""
-    if settings.source == ROLLOUTS:
-        _training_files(str(settings.run))
-    else:
-        _rows_of_export(str(settings.data))
-
-
 def stored_games(
     settings: WarmStartSettings, codec: Codec, wanted: Wanted, max_tokens: int | None, note: Note
 ) -> list[Rollout]:
-    """At most `games` games, those with most reward: of an export of equal ones the first, of a run
-    the best of each group and of equal ones the latest.
+    """At most `games` games, those with most reward: the best of each group, of equal ones the
+    latest.
 
     `wanted` selects games by environment and task. Damaged ones, and those with a row of more than
     `max_tokens`, are left out with a note. Raises ConfigError if none remains.
@@ -50,36 +39,31 @@ def stored_games(
         enough = settings.min_reward is None or reward >= settings.min_reward
         return not game.failed and math.isfinite(reward) and enough and wanted(game)
 
-    of_run = settings.source == ROLLOUTS
-    key, place = ("run", str(settings.run)) if of_run else ("data", str(settings.data))
-    seen: list[bool] = []
+    folder = str(settings.run)
+    whole: list[bool] = []
 
     def usable() -> Iterator[Rollout]:
-        found = _best_of_run(place, counts, note) if of_run else _rows_of_export(place)
-        for number, one in enumerate(found, start=1):
-            seen.append(True)
+        for game in _best_of_run(folder, counts, note):
             try:
-                game = one if isinstance(one, Rollout) else _game_of_export(one, number)
-                if counts(game):
-                    yield rerendered(game, codec, max_tokens)
+                rendered = rerendered(game, codec, max_tokens)
             except _BAD:
-                seen[-1] = False
+                whole.append(False)
+            else:
+                whole.append(True)
+                yield rendered
 
     games = heapq.nlargest(settings.games, usable(), key=lambda game: game.final_reward)
-    if bad := seen.count(False):
-        note(f"warm_start.{key}: {bad} of {len(seen)} games are left out: damaged or too long")
+    if bad := whole.count(False):
+        note(f"warm_start.run: {bad} of {len(whole)} games are left out: damaged or too long")
     if not games:
         raise ConfigError(
-            f"warm_start.{key}: {place} holds no game of this environment's training tasks"
+            f"warm_start.run: {folder} holds no game of this environment's training tasks"
             + ("" if settings.min_reward is None else f" with a reward of {settings.min_reward:g}")
         )
     return games
 
 
-# -- a run -----------------------------------------------------------------------------------------
-
-
-def _training_files(folder: str) -> list[tuple[int, Path]]:
+def training_files(folder: str) -> list[tuple[int, Path]]:
     """Step and file of a run's training rollouts. Raises ConfigError if there are none."""
     files = RunDirectory(Path(folder)).rollout_files()
     found = [(step, path) for phase, step, path in files if phase == "train"]
@@ -90,7 +74,7 @@ def _training_files(folder: str) -> list[tuple[int, Path]]:
 
 def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
     """The best game of each group, the latest generation first."""
-    by_step = groupby(_training_files(folder), key=itemgetter(0))
+    by_step = groupby(training_files(folder), key=itemgetter(0))
     for files in reversed([[path for _, path in files] for _, files in by_step]):
         games: list[Rollout] = []  # a group may continue in the next file
         for path in files:
@@ -109,55 +93,6 @@ def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
         if known is None or rollout.final_reward > known.final_reward:
             best[rollout.group] = rollout
     return list(best.values())
-
-
-# -- an export -------------------------------------------------------------------------------------
-
-_COLUMNS = {"messages", "malformed", "env", "task", "reward"}
-
-
-def _rows_of_export(place: str) -> Any:
-    rows = open_tasks("warm_start.data", place)
-    missing = _COLUMNS - set(rows[0]) if len(rows) else set()
-    if missing:
-        raise ConfigError(
-            f"warm_start.data: {place} has no column {', '.join(sorted(missing))}; write it with "
-            "agentsgym export RUN --to messages"
-        )
-    return rows
-
-
-def _game_of_export(row: Mapping[str, Any], number: int) -> Rollout:
-    """A conversation as a game of one episode."""
-    messages: list[Message] = [
-        {"role": message["role"], "content": message["content"]} for message in row["messages"]
-    ]
-    places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
-    steps = tuple(
-        Step(
-            index,
-            messages[place - 1]["content"] if place else "",
-            messages[place]["content"],
-            0.0,
-            place == places[-1],
-            malformed=bool(bad),
-        )
-        for index, (place, bad) in enumerate(zip(places, row["malformed"], strict=True))
-    )
-    episode = Episode(0, steps, float(row["reward"]), 1.0, "", written=tuple(messages))
-    return Rollout(
-        session_id=f"export-{number}",
-        group=number,
-        index=0,
-        env_class_path=str(row["env"]),
-        env_config={},
-        task_data=dict(json.loads(row["task"])),
-        episodes=(episode,),
-        rows=(),
-    )
-
-
-# -- new rows --------------------------------------------------------------------------------------
 
 
 def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) -> Rollout:

@@ -160,7 +160,7 @@ def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
     if training:
         found |= _model_files(config)
         found |= {f"train.{key}": config.train.get(key) for key in _SENDING}
-        found |= {f"warm_start.{key}": getattr(config.warm_start, key) for key in ("run", "data")}
+        found["warm_start.run"] = config.warm_start.run
         found["ray.workers"] = config.ray.workers
         sections = {
             "engine": config.engine,

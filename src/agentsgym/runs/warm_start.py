@@ -31,8 +31,8 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import signal_text
-from agentsgym.runs.stored_games import best_of_groups, check_stored, stored_games
-from agentsgym.training.warm_start_settings import CHAT, EXPORT, ROLLOUTS, WarmStartSettings
+from agentsgym.runs.stored_games import best_of_groups, stored_games, training_files
+from agentsgym.training.warm_start_settings import CHAT, ROLLOUTS, WarmStartSettings
 from agentsgym.types import Agent, Rollout, RolloutRequest, SamplingParams, session_seed
 
 if TYPE_CHECKING:
@@ -203,8 +203,8 @@ class WarmStart:
         return self.finished or self._figures().get("games") is not None
 
     def _check_source(self) -> None:
-        if self._settings.source in (ROLLOUTS, EXPORT):
-            check_stored(self._settings)
+        if self._settings.source == ROLLOUTS:
+            training_files(str(self._settings.run))
         elif self._settings.source == CHAT:
             check_installed(ENGINES[CHAT])
         else:
@@ -231,7 +231,7 @@ class WarmStart:
         self, trainer: "GRPOEnvTrainer", done: Sequence[int]
     ) -> Iterator[Sequence[Rollout]]:
         """The games in parts, to be kept as they come, without those that are `done`."""
-        if self._settings.source in (ROLLOUTS, EXPORT):
+        if self._settings.source == ROLLOUTS:
             most, note = trainer.args.max_rollout_tokens, self._progress.note
             yield stored_games(self._settings, self._codec(trainer), self._wanted(), most, note)
             return

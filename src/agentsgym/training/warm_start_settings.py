@@ -9,10 +9,10 @@ from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.types.settings import STRICT, Count, CountOrZero, NotNegative, Section, Seed, Share
 
 SCRIPTED = ("teacher", "optimal", "random")
-ROLLOUTS, EXPORT, CHAT = "rollouts", "export", "chat"
+ROLLOUTS, CHAT = "rollouts", "chat"
 ENDPOINT_KEYS = ("engine", "temperature", "max_answer_tokens")
 """The keys that only a chat endpoint has."""
-SOURCE_KEYS = {"run": ROLLOUTS, "data": EXPORT, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
+SOURCE_KEYS = {"run": ROLLOUTS, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
 """Keys that belong to one source."""
 
 _FROZEN = ConfigDict(**STRICT, frozen=True, use_attribute_docstrings=True)
@@ -84,7 +84,7 @@ class WarmStartSettings(Section):
 
     model_config = _FROZEN
 
-    source: Literal["teacher", "optimal", "random", "rollouts", "export", "chat"] | None = None
+    source: Literal["teacher", "optimal", "random", "rollouts", "chat"] | None = None
     """Who plays the games. None: no warm start; for the model tiny, the teacher."""
     seed: Seed = 0
     """Seed of the games, of their order and of the split."""
@@ -99,8 +99,6 @@ class WarmStartSettings(Section):
     """Training tasks that the model plays before and after, a group of games each; 0: none."""
     run: str | None = None
     """Of source rollouts: the directory of the run."""
-    data: str | None = None
-    """Of source export: the folder or file of the export."""
     engine: ChatEndpoint | None = None
     """Of source chat: the endpoint."""
     temperature: float = Field(default=1.0, ge=0)
@@ -158,12 +156,10 @@ class WarmStartSettings(Section):
             if key in changed:
                 if self.source != source:
                     raise ValueError(f"{key} is only for source {source!r}; leave it out")
-            elif self.source == source and key in ("run", "data", "engine"):
+            elif self.source == source and key in ("run", "engine"):
                 raise ValueError(f"source {source!r} needs {key}")
-        if self.source in (ROLLOUTS, EXPORT) and self.best_of != 1:
-            raise ValueError(
-                f"source {self.source!r} has games that were played; leave best_of out"
-            )
+        if self.source == ROLLOUTS and self.best_of != 1:
+            raise ValueError("source 'rollouts' has games that were played; leave best_of out")
         return self
 
     @property
