@@ -6,13 +6,7 @@ from typing import Any, ClassVar, Self
 
 from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings, remember_own
 from agentsgym.tokens import Codec, codec_for
-from agentsgym.types import (
-    Agent,
-    EpisodeOutcome,
-    RolloutBatch,
-    Tokenizer,
-    TrialInfo,
-)
+from agentsgym.types import Agent, EpisodeOutcome, RolloutBatch, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
@@ -135,8 +129,7 @@ class MultistepEnv:
         environment that overrides `_format_result`, which then says it all. An exception here only
         means that there is no answer.
         """
-        own = type(self)._format_result is not MultistepEnv._format_result
-        return "" if own else self._format_prompt(state, step)
+        return "" if overrides(self, "_format_result") else self._format_prompt(state, step)
 
     def _format_result(self, state: Any, reward: float) -> str:
         """The agent's text about a finished episode, after the answer to its last action and before
@@ -289,3 +282,8 @@ class MultistepEnv:
         from agentsgym.rollout.drive import run_complete_episode
 
         return run_complete_episode(self, session_id, agent)
+
+
+def overrides(env: MultistepEnv, method: str) -> bool:
+    """Whether the class of an environment, or the object itself, overrides a method."""
+    return getattr(type(env), method) is not getattr(MultistepEnv, method) or method in vars(env)

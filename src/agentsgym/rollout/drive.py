@@ -9,11 +9,11 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.answers import number
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
 from agentsgym.rollout.session import FAULTS, Session, SessionError
-from agentsgym.rollout.trial import EpisodePlayer, defines, play_trial
+from agentsgym.rollout.trial import EpisodePlayer, play_trial
 from agentsgym.tokens import DraftRow
 from agentsgym.types import (
     Agent,
@@ -172,7 +172,7 @@ def play_alone(
 
 def plays_episodes(env: MultistepEnv) -> bool:
     """Whether an environment overrides `_run_complete_episode`, which must then be called."""
-    return defines(env, "_run_complete_episode")
+    return overrides(env, "_run_complete_episode")
 
 
 def complete_episodes(agent: Agent) -> EpisodePlayer:

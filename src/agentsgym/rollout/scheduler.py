@@ -20,7 +20,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import OnRollout, advance, play_alone, plays_episodes
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.threads import Threads
-from agentsgym.rollout.trial import Trial, play_trial
+from agentsgym.rollout.trial import TrialGenerator, play_trial
 from agentsgym.types import (
     EngineAgent,
     GenerationRequest,
@@ -45,7 +45,7 @@ class _Open(NamedTuple):
     """A trial that is being played, and where."""
 
     env: MultistepEnv
-    trial: Trial
+    trial: TrialGenerator
 
 
 _Outcome = GenerationRequest | Rollout

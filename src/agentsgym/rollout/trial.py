@@ -6,7 +6,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.answers import text
 from agentsgym.rollout.episode import (
     EpisodeGenerator,
@@ -32,7 +32,7 @@ from agentsgym.types.reward_placement import row_rewards
 
 logger = logging.getLogger(__name__)
 
-Trial = Generator[GenerationRequest, GenerationResult, Rollout]
+TrialGenerator = Generator[GenerationRequest, GenerationResult, Rollout]
 """A running trial: it requests actions, and returns its rollout."""
 
 
@@ -48,7 +48,7 @@ EpisodePlayer = Callable[[Session], EpisodeGenerator]
 """Plays an episode whose first state is in `session.env.active_states`."""
 
 
-def play_trial(session: Session, play: EpisodePlayer = play_episode) -> Trial:
+def play_trial(session: Session, play: EpisodePlayer = play_episode) -> TrialGenerator:
     """Play every episode of a trial with `play`, and the reflections after them.
 
     An exception ends the trial and marks the rollout as failed, except `Cut`. The environment
@@ -140,7 +140,7 @@ def begin_state(
 ) -> None:
     """Begin an episode; its first state is then the session's. The last episode's state ends
     before, unless the environment defines its own `_begin_episode`, which takes it over."""
-    if not defines(env, "_begin_episode"):
+    if not overrides(env, "_begin_episode"):
         end_state(env, session_id)
     env.active_states[session_id] = env._begin_episode(session_id, task_data, trial)
 
@@ -154,11 +154,6 @@ def end_state(env: MultistepEnv, session_id: str) -> None:
         env._end_episode(session_id, env.active_states.pop(session_id))
     except FAULTS:
         logger.warning("%s, session %s: _end_episode failed", env.name, session_id, exc_info=True)
-
-
-def defines(env: MultistepEnv, method: str) -> bool:
-    """Whether an environment has its own method of this name, or one that was put on the object."""
-    return getattr(type(env), method) is not getattr(MultistepEnv, method) or method in vars(env)
 
 
 def rollout_of(session: Session) -> Rollout:

@@ -14,10 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.processes import worker
 from agentsgym.rollout.processes.worker import Worker, WorkerError, WorkerLost, least_busy
-from agentsgym.rollout.trial import defines
 from agentsgym.types import TrialInfo
 from agentsgym.types.names import ConfigError
 
@@ -100,7 +99,7 @@ class ProcessEnv(MultistepEnv):
         """End the session with the worker's next request, or at once if the environment has
         something to close. With a worker that died its sessions ended."""
         state.worker.end_session(state.number)
-        if defines(self._env, "_end_episode") and state.worker.pid is not None:
+        if overrides(self._env, "_end_episode") and state.worker.pid is not None:
             state.worker.request(self.config.worker_timeout, "end")
 
     def _format_prompt(self, state: ProcessState, step: int) -> Any:
@@ -183,7 +182,7 @@ def pack(env: MultistepEnv, setting: str = "env_config.workers") -> bytes:
     """
     import dill  # type: ignore[import-untyped] # its import needs a directory that can be written
 
-    if defines(env, "_run_complete_episode"):
+    if overrides(env, "_run_complete_episode"):
         raise ConfigError(
             f"{env.name}: {setting} must be 0, for it defines its own _run_complete_episode"
         )
