@@ -60,11 +60,11 @@ class LocalSource:
         """Play these too, with the agent's sampling settings or others, after what waits or before
         it. Raises UnknownEnvironment or ConfigError if an environment cannot be made, and
         RuntimeError after `close`."""
-        assigned = [Assignment(self._host(request), request, sampling) for request in requests]
+        assignments = [Assignment(self._host(request), request, sampling) for request in requests]
         with self._changed:
             self._check()
-            self._submitted.append((assigned, first))
-            self._open += len(assigned)
+            self._submitted.append((assignments, first))
+            self._open += len(assignments)
             self._changed.notify_all()
         self._scheduler.wake()
 
@@ -171,8 +171,8 @@ class LocalSource:
 
     def _take_submitted(self) -> None:
         submitted, self._submitted = self._submitted, []
-        for assigned, first in submitted:
-            self._scheduler.add(assigned, first=first)
+        for assignments, first in submitted:
+            self._scheduler.add(assignments, first=first)
 
     def _hand_over(self, rollouts: Sequence[Rollout]) -> None:
         if rollouts:

@@ -38,7 +38,7 @@ def read_answer(answer: Any) -> StepAnswer:
     rewards = info.get("token_rewards")
     return StepAnswer(
         state=state,
-        reward=number(reward, "reward"),
+        reward=checked_number(reward, "reward"),
         done=bool(done),
         malformed=_flag(info.get("malformed", False), "info['malformed']"),
         info=_plain_info(info),
@@ -54,7 +54,7 @@ def _flag(value: Any, name: str) -> bool:
         raise SessionError(f"{name} must be True or False, got {short_repr(value)}") from None
 
 
-def number(value: Any, name: str) -> float:
+def checked_number(value: Any, name: str) -> float:
     """A reward as a float. Raises SessionError if it is not finite or too large."""
     result = _float(value)
     if result is None or not abs(result) <= LARGEST_REWARD:
@@ -77,7 +77,7 @@ def _float(value: Any) -> float | None:
         return None
 
 
-def text(value: Any, source: str) -> str:
+def checked_text(value: Any, source: str) -> str:
     """The text that the hook `source` returned. Raises SessionError if it is not a str."""
     if not isinstance(value, str):
         raise SessionError(f"{source} must return str, got {type(value).__name__}")
@@ -120,4 +120,4 @@ def _token_rewards(rewards: Any) -> tuple[float, ...]:
         rewards = getattr(rewards, "tolist", lambda: rewards)()
     if not isinstance(rewards, Sequence):
         raise SessionError(f"info['token_rewards'] must be numbers, got {short_repr(rewards)}")
-    return tuple(number(reward, "info['token_rewards']") for reward in rewards)
+    return tuple(checked_number(reward, "info['token_rewards']") for reward in rewards)

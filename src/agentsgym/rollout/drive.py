@@ -1,5 +1,5 @@
-"""An agent plays a session: who is asked, what it may see, and a generator driven to its end; and
-`MultistepEnv._run_complete_episode`, its default and the use of its result in a trial.
+"""Drives the generator of one session with one agent; and `MultistepEnv._run_complete_episode`: its
+default, and what a trial does with its result.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv, overrides
-from agentsgym.rollout.answers import number
+from agentsgym.rollout.answers import checked_number
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
 from agentsgym.rollout.session import FAULTS, Session, SessionError
 from agentsgym.rollout.trial import EpisodePlayer, play_trial
@@ -42,7 +42,7 @@ _LISTS = ("full_token_ids", "agent_token_mask", "per_token_rewards")
 
 
 OnRollout = Callable[[Rollout], None]
-"""Is told each rollout as soon as it is over."""
+"""Called with each rollout as soon as it is over."""
 
 
 class GenerationError(RuntimeError):
@@ -54,7 +54,7 @@ def is_engine_agent(agent: Any) -> TypeGuard[EngineAgent]:
 
     A `DirectOutputAgent` with its own `get_action` is called through it, as a text agent.
     """
-    return _has_engine(agent) and not _speaks_for_itself(agent)
+    return _has_engine(agent) and not _overrides_get_action(agent)
 
 
 def tokenizer_of(agent: Any) -> Tokenizer | None:
@@ -71,7 +71,7 @@ def _has_engine(agent: Any) -> TypeGuard[EngineAgent]:
     return isinstance(getattr(agent, "sampling", None), SamplingParams) and hasattr(agent, "engine")
 
 
-def _speaks_for_itself(agent: Any) -> bool:
+def _overrides_get_action(agent: Any) -> bool:
     return isinstance(agent, DirectOutputAgent) and (
         type(agent).get_action is not DirectOutputAgent.get_action or "get_action" in vars(agent)
     )
@@ -86,24 +86,24 @@ def agent_for(agent: Agent, session: Session) -> Agent:
 
 def advance(
     generator: Generator[GenerationRequest, GenerationResult, T],
-    answer: GenerationResult | BaseException | None,
+    result: GenerationResult | BaseException | None,
 ) -> GenerationRequest | T:
-    """The generator's next request after this answer, or its result if it ends.
+    """The generator's next request after this result, or what it returns if it ends.
 
     None starts the generator. An exception is raised inside the generator, and an engine's failure
     as a GenerationError; an exception that it does not catch is raised here.
     """
     try:
-        if answer is None:
+        if result is None:
             return next(generator)
-        if isinstance(answer, BaseException):
-            return generator.throw(answer)
-        if answer.finish_reason == "error":
-            return generator.throw(GenerationError(answer.error))
-        return generator.send(answer)
+        if isinstance(result, BaseException):
+            return generator.throw(result)
+        if result.finish_reason == "error":
+            return generator.throw(GenerationError(result.error))
+        return generator.send(result)
     except StopIteration as stop:
-        result: T = stop.value
-        return result
+        value: T = stop.value
+        return value
 
 
 def drive(
@@ -115,14 +115,14 @@ def drive(
     try:
         outcome = advance(generator, None)
         while isinstance(outcome, GenerationRequest):
-            answer: GenerationResult | BaseException
+            result: GenerationResult | BaseException
             try:
                 if player is None:
                     player = agent_for(agent, session)
-                answer = _ask(player, outcome, session)
+                result = _result_of(player, outcome, session)
             except FAULTS as error:
-                answer = error
-            outcome = advance(generator, answer)
+                result = error
+            outcome = advance(generator, result)
         return outcome
     finally:
         generator.close()
@@ -131,12 +131,12 @@ def drive(
             player.engine.release([session.session_id])
 
 
-def _ask(agent: Agent, request: GenerationRequest, session: Session) -> GenerationResult:
+def _result_of(agent: Agent, request: GenerationRequest, session: Session) -> GenerationResult:
     if is_engine_agent(agent):
         if session.sampling != agent.sampling:
             # Another agent plays this session than the one whose settings the request has.
             session.sampling = agent.sampling
-            request = session.ask(session.asked_for)
+            request = session.request_action(session.action_kind)
         agent.engine.submit([request])
         return wait_for(agent.engine, request.session_id)
     answer = agent.get_action([copy_message(m) for m in request.messages], session.agent_state)
@@ -181,7 +181,7 @@ def complete_episodes(agent: Agent) -> EpisodePlayer:
     steps are the runs of agent tokens."""
 
     def play(session: Session) -> EpisodeGenerator:
-        yield from ()  # nothing: the agent is asked further down
+        yield from ()  # a player is a generator, but this one's actions are requested in `drive`
         env, session_id = session.env, session.session_id
         env.active_sessions[session_id] = session  # the method only gets the session's id
         try:
@@ -273,9 +273,9 @@ def _check(record: Any) -> None:
         raise SessionError(f"_run_complete_episode returned lists of different lengths: {lengths}")
     if not set(record["agent_token_mask"]) <= {0, 1}:
         raise SessionError("agent_token_mask must hold 0 and 1 only")
-    number(record["final_reward"], "final_reward")
+    checked_number(record["final_reward"], "final_reward")
     for reward in record["per_token_rewards"]:
-        number(reward, "per_token_rewards")
+        checked_number(reward, "per_token_rewards")
 
 
 def _with_final_reward(episode: Episode, reward: float) -> Episode:

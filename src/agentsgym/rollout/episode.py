@@ -4,7 +4,7 @@ import logging
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
-from agentsgym.rollout.answers import number, read_answer, text
+from agentsgym.rollout.answers import checked_number, checked_text, read_answer
 from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, Step
 
@@ -35,7 +35,7 @@ def play_episode(session: Session) -> EpisodeGenerator:
     mistakes = 0
     stop_reason = _observe(session)
     while stop_reason is None:
-        action = clean_action((yield session.ask()))
+        action = clean_action((yield session.request_action()))
         if not session.fits(action):
             session.withdraw()
             stop_reason = OVER_BUDGET
@@ -52,7 +52,7 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     own. None if the token budget has no room for it."""
     if not session.observe(reflection_request(session)):
         return None
-    action = clean_action((yield session.ask("reflection")))
+    action = clean_action((yield session.request_action("reflection")))
     if not session.fits(action):
         session.withdraw()
         return None
@@ -75,7 +75,7 @@ def reflection_request(session: Session) -> str:
     """The request to reflect on the finished episode (`carry="summary"`)."""
     reward = session.episodes[-1].reward
     request = session.host._format_reflection(session.state, reward)
-    return after_answer(session, text(request, "_format_reflection"))
+    return after_answer(session, checked_text(request, "_format_reflection"))
 
 
 def after_answer(session: Session, text: str) -> str:
@@ -96,7 +96,7 @@ def last_answer(session: Session) -> str:
         return ""
     try:
         answer = session.host._format_answer(session.state, len(session.steps))
-        return text(answer, "_format_answer").strip()
+        return checked_text(answer, "_format_answer").strip()
     except FAULTS as error:
         logger.debug("%s: no answer to the last action: %r", session.env.name, error)
         return ""
@@ -105,7 +105,7 @@ def last_answer(session: Session) -> str:
 def _observe(session: Session) -> str | None:
     """Get the next prompt from the environment; return a stop reason if the budget has no room."""
     prompt = session.host._format_prompt(session.state, len(session.steps))
-    prompt = text(prompt, "_format_prompt")
+    prompt = checked_text(prompt, "_format_prompt")
     if session.carried and not session.steps:
         prompt = f"{session.carried}\n\n{prompt}"
     return None if session.observe(prompt) else OVER_BUDGET
@@ -122,7 +122,7 @@ def _take_step(session: Session, action: GenerationResult) -> Step:
         index=len(session.steps),
         observation=observation,
         action=action.text,
-        reward=number(answer.reward - penalty, "reward"),
+        reward=checked_number(answer.reward - penalty, "reward"),
         done=answer.done,
         info=answer.info,
         malformed=answer.malformed,
@@ -165,10 +165,10 @@ def finish(session: Session, stop_reason: str) -> Episode:
     if steps and stop_reason != "error":
         actions, rewards = [s.action for s in steps], [s.reward for s in steps]
         final = session.host._calculate_reward(session.state, actions, actions[-1], rewards)
-        steps = with_reward(steps, number(final, "what _calculate_reward returns"))
+        steps = with_reward(steps, checked_number(final, "what _calculate_reward returns"))
     messages = session.messages[session.first_message :]
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
-    follow = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
+    complete = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
     return Episode(
         index=session.episode,
         steps=tuple(steps),
@@ -177,7 +177,7 @@ def finish(session: Session, stop_reason: str) -> Episode:
         stop_reason=stop_reason,
         continues=session.first_message > 0,
         system=system,
-        written=None if follow else tuple(messages),
+        written=None if complete else tuple(messages),
     )
 
 

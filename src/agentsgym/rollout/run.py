@@ -1,4 +1,4 @@
-"""Playing tasks: the public functions, and the seeds of a batch's rollouts."""
+"""The public functions that play tasks, and the requests that they make of dataset rows."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,8 +66,8 @@ def play(
 
     `on_rollout` is called with each rollout as soon as it is over, in no fixed order.
     """
-    assigned = [Assignment(envs.of(r.env_class_path, r.env_config), r) for r in requests]
-    return _play(assigned, agent, on_rollout)
+    assignments = [Assignment(envs.of(r.env_class_path, r.env_config), r) for r in requests]
+    return _play(assignments, agent, on_rollout)
 
 
 def run_env(
@@ -152,11 +152,11 @@ def _batch(
 
 
 def _play(
-    assigned: Sequence[Assignment], agent: Agent, on_rollout: OnRollout | None = None
+    assignments: Sequence[Assignment], agent: Agent, on_rollout: OnRollout | None = None
 ) -> list[Rollout]:
-    envs = {id(one.env): one.env for one in assigned}
+    envs = {id(one.env): one.env for one in assignments}
     hosts = {key: hosted(env) for key, env in envs.items()}  # each is packed once
-    assigned = [one._replace(env=hosts[id(one.env)]) for one in assigned]
+    assignments = [one._replace(env=hosts[id(one.env)]) for one in assignments]
     if is_engine_agent(agent):
-        return Scheduler(agent, on_rollout).play(assigned)
-    return [play_alone(env, request, agent, on_rollout) for env, request, _ in assigned]
+        return Scheduler(agent, on_rollout).play(assignments)
+    return [play_alone(env, request, agent, on_rollout) for env, request, _ in assignments]

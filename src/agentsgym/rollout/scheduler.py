@@ -68,31 +68,31 @@ class Scheduler:
         self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
         self._threads: Threads | None = None
 
-    def play(self, assigned: Sequence[Assignment]) -> list[Rollout]:
+    def play(self, assignments: Sequence[Assignment]) -> list[Rollout]:
         """Play each request in its environment and return the rollouts in the same order."""
         rollouts: dict[str, Rollout] = {}
-        self.add(assigned)
+        self.add(assignments)
         try:
             while self._waiting or self._open or self._alone:
                 rollouts |= {rollout.session_id: rollout for rollout in self.advance()}
         finally:
             self.close()
-        return [rollouts[one.request.session_id] for one in assigned]
+        return [rollouts[assignment.request.session_id] for assignment in assignments]
 
-    def add(self, assigned: Sequence[Assignment], *, first: bool = False) -> None:
-        """Play these too, after those that wait already, or before them."""
-        self._alone += [one for one in assigned if plays_episodes(one.env)]
-        together = [one for one in assigned if not plays_episodes(one.env)]
+    def add(self, assignments: Sequence[Assignment], *, first: bool = False) -> None:
+        """Play these too: after those that wait already, or with `first` before them."""
+        self._alone += [one for one in assignments if plays_episodes(one.env)]
+        together = [one for one in assignments if not plays_episodes(one.env)]
         if first:
             self._waiting.extendleft(reversed(together))
         else:
             self._waiting.extend(together)
 
     def advance(self) -> list[Rollout]:
-        """One round: start what there is room for, and pass on the results that are ready, waiting
-        for at least one where any is expected. If there is nothing to do, a whole rollout of an
-        environment that plays its episodes itself: it polls the engine alone. Returns the rollouts
-        that ended."""
+        """One round: start the trials that there is room for, and pass on the results that are
+        ready, waiting for at least one if any is expected. When no trial is open, it plays a whole
+        rollout of an environment that plays its episodes itself and then polls the engine alone.
+        Returns the rollouts that ended."""
         self._start()
         self._collect_threads()
         if self._in_flight:
@@ -119,7 +119,7 @@ class Scheduler:
             env, request, sampling = self._waiting.popleft()
             session = Session(env, request, sampling or self._agent.sampling)
             self._open[session.session_id] = _Open(env, play_trial(session))
-            requests.append(self._advance(session.session_id, None))
+            requests.append(self._resume(session.session_id, None))
         self._submit(requests)
 
     def _play_alone(
@@ -134,9 +134,9 @@ class Scheduler:
 
     def _receive(self, results: Sequence[GenerationResult]) -> None:
         self._in_flight -= len(results)
-        self._submit([self._advance(result.session_id, result) for result in results])
+        self._submit([self._resume(result.session_id, result) for result in results])
 
-    def _advance(self, sid: str, result: GenerationResult | None) -> GenerationRequest | None:
+    def _resume(self, sid: str, result: GenerationResult | None) -> GenerationRequest | None:
         """Pass a result to its session; return the session's next request if it already has one."""
         env, trial = self._open[sid]
         if env.blocking:

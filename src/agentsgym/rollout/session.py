@@ -39,16 +39,16 @@ class SessionError(RuntimeError):
 @dataclass(slots=True, eq=False)
 class Session:
     """A running rollout: `request` is played in `host` by an agent with the settings `sampling`.
-    `host` is the environment, or represents it if it is played in worker processes. To a
-    `PrivilegedAgent` a session is its `SessionView`.
+    `host` is the environment, or its proxy if it is played in worker processes. A
+    `PrivilegedAgent` sees a session as a `SessionView`.
 
     `episodes` are finished; `episode` is the number of the running one, to which `steps` and
     `messages` (from number `first_message` on) belong, and `trial` is its position in its trial
     (without the environment's state). `carried` is the text of earlier episodes for its first
-    prompt. `asked_for` is the kind of the last request. `sampled` is the number of tokens of
-    sampling noise used so far. `error` is set when the rollout has failed. `given_rewards` are
-    per-token rewards of its own that an environment's `_run_complete_episode` returned, by
-    (episode, row), and `given_rows` its own rows, which replace those of `transcript`.
+    prompt. `action_kind` is the kind of the last request. `sampled_tokens` counts the tokens
+    sampled so far, each with its own noise. `error` is set when the rollout has failed. If an
+    environment's `_run_complete_episode` returned its own per-token rewards, `given_rewards` holds
+    them by (episode, row); if it returned its own rows, `given_rows` holds those.
     """
 
     host: MultistepEnv
@@ -58,8 +58,8 @@ class Session:
     trial: TrialInfo = field(init=False)
     episode: int = 0
     agent_state: Any = None
-    asked_for: ActionKind = "action"
-    sampled: int = 0
+    action_kind: ActionKind = "action"
+    sampled_tokens: int = 0
     policy_version: int = 0
     carried: str = ""
     messages: list[Message] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Session:
     @property
     def episode_is_over(self) -> bool:
         """Whether the agent is now asked for a reflection on the episode."""
-        return self.asked_for == "reflection"
+        return self.action_kind == "reflection"
 
     def admissible_actions(self) -> Sequence[str] | None:
         """The admissible actions in the current state; None if the environment lists none."""
@@ -150,11 +150,11 @@ class Session:
             return None
         return self.request.max_rollout_tokens - len(self.transcript.context)
 
-    def ask(self, kind: ActionKind = "action") -> GenerationRequest:
+    def request_action(self, kind: ActionKind = "action") -> GenerationRequest:
         """Request the next action: a reflection may have `reflection_tokens` tokens, an action as
         many as the sampling settings say, and both the rest of the budget. The request sees the
         conversation as it grows."""
-        self.asked_for = kind
+        self.action_kind = kind
         request = self.request
         most = self.env.config.reflection_tokens if kind == "reflection" else None
         return GenerationRequest(
@@ -162,7 +162,7 @@ class Session:
             self.transcript.context,
             self._sampling(most or self.sampling.max_tokens),
             request.seed,
-            self.sampled,
+            self.sampled_tokens,
             self.messages,
         )
 
@@ -176,7 +176,7 @@ class Session:
         """Record the agent's action; return its number of agent tokens."""
         span = self.transcript.act(action, self.episode, len(self.steps))
         self.messages.append({"role": "assistant", "content": action.text})
-        self.sampled += len(action.token_ids or ())
+        self.sampled_tokens += len(action.token_ids or ())
         self.policy_version = action.policy_version
         return span.length if span else 0
 

@@ -146,7 +146,7 @@ class SteppedTrial:
             episodes=config.episodes_per_trial,
             scored=session.episode >= config.free_shots,
             new_conversation=self._new_conversation,
-            asks_for=None if self._over else session.asked_for,
+            asks_for=None if self._over else session.action_kind,
             reward=self._reward,
             malformed=self._last is not None and self._last.malformed,
             episode_done=ended is not None,
@@ -219,7 +219,7 @@ class SteppedTrial:
         self, answer: GenerationResult | Exception | None, step: int | None = None
     ) -> None:
         """Pass an answer to the trial and keep the record of an action: `step` of its episode."""
-        episode, kind = self._session.episode, self._session.asked_for
+        episode, kind = self._session.episode, self._session.action_kind
         self._over = True  # an interrupt (Ctrl-C) leaves the trial without a rollout
         outcome = advance(self._trial, answer)
         messages = self._session.messages

@@ -1,4 +1,4 @@
-"""The trial loop, played in any way, and the rollout of a session that has ended."""
+"""The trial loop, and the rollout of a session that has ended."""
 
 import logging
 from collections.abc import Callable, Generator, Sequence
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv, overrides
-from agentsgym.rollout.answers import text
+from agentsgym.rollout.answers import checked_text
 from agentsgym.rollout.episode import (
     EpisodeGenerator,
     after_answer,
@@ -100,14 +100,14 @@ def result_text(session: Session) -> str:
     """The text about the finished episode, before the first prompt of the next (`carry="full"`)."""
     reward = session.episodes[-1].reward
     result = session.host._format_result(session.state, reward)
-    return after_answer(session, text(result, "_format_result"))
+    return after_answer(session, checked_text(result, "_format_result"))
 
 
 def memory_text(session: Session) -> str:
     """The agent's reflection, before the first prompt of the next episode; "" without one."""
     if not session.steps or session.steps[-1].kind != "reflection":
         return ""
-    return text(session.host._format_memory(session.steps[-1].action), "_format_memory")
+    return checked_text(session.host._format_memory(session.steps[-1].action), "_format_memory")
 
 
 _CARRIED = {"full": result_text, "summary": memory_text}
