@@ -43,5 +43,5 @@ def test_a_trainer_plays_with_trls_template_and_tells_what_a_tokenizer_does(
     with caplog.at_level(logging.INFO, "agentsgym"):
         trainer = make_trainer(chat_template="training")
     env = trainer.collector.envs.get(trainer.train_dataset[0])
-    assert env.codec.template.text == trl
+    assert env.codec.template.source == trl
     assert "new context after answers that think" in caplog.text

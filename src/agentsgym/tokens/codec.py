@@ -19,7 +19,7 @@ from agentsgym.tokens.template import (
     ChatTemplate,
     TemplateFailed,
     rewriting,
-    template_text,
+    template_source,
 )
 from agentsgym.types import Message, Tokenizer
 
@@ -79,15 +79,15 @@ class PlainCodec:
 class TemplateCodec:
     """Encodes the text that the tokenizer's chat template adds (its deltas).
 
-    **Templates that append.** To render a whole conversation at each step would cost more with
-    each step. Of a template that appends, only the opening (the messages before the first answer),
-    the last answer and the new message are rendered, and what follows the opening in that text is
-    appended. This gives what a full rendering gives if the template neither changes what it wrote
-    before (it appends) nor lets what it writes depend on the messages between (it is local). Both
-    are tried once per template and roles of the opening, on a conversation of ten turns whose
-    texts templates are known to look for, and on one with thoughts before the first conversation
-    that has some: if one step differs, each step is rendered in full. Every conversation is a
-    further trial: when its length has doubled, it is rendered in full.
+    **Templates that append.** Rendering the whole conversation at each step would cost more with
+    every step. If a template appends, only the opening (the messages before the first answer), the
+    last answer and the new message are rendered, and what follows the opening in that text is
+    appended to the row. The result equals a full rendering if the template never changes what it
+    wrote before, and if what it writes does not depend on the messages in between. Both are
+    checked once per template and roles of the opening, on a conversation of ten turns with texts
+    that templates are known to look for, and, before the first conversation with thoughts, on one
+    that has some. If any step differs, every step is rendered in full. As a further check each
+    conversation is rendered in full whenever its length has doubled.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TemplateCodec:
         self.control = ControlTokens(tokenizer, self.template)
         self.turn_end = self._turn_end() or _end_of_text(tokenizer)
         template = self.template
-        _log_additions(template.text or "", template.default_system_prompt(), template.dated)
+        _log_additions(template.source or "", template.default_system_prompt(), template.dated)
         self._meant = special_tokens_meant
         self._around: dict[str, list[str]] = {}
         self._appends: dict[tuple[str, ...], bool] = {}
@@ -240,7 +240,7 @@ with which the agent ends its turn; where no template writes them, the end-of-te
 
 def warn_rewritten(codec: Codec | None) -> None:
     """Warn, once for each template, that the template's rewriting of history began a new row."""
-    _warn_rewritten(codec.template.text if isinstance(codec, TemplateCodec) else None)
+    _warn_rewritten(codec.template.source if isinstance(codec, TemplateCodec) else None)
 
 
 @lru_cache(maxsize=64)
@@ -289,7 +289,7 @@ def codec_for(
     `special_tokens_meant` this applies to the assistant's messages only.
     """
     options = dict(template_options or {})
-    if tokenizer.chat_template or template_text(tokenizer, options):
+    if tokenizer.chat_template or template_source(tokenizer, options):
         return TemplateCodec(tokenizer, options, special_tokens_meant=special_tokens_meant)
     if options:
         logger.warning("This tokenizer has no chat template, so template options have no effect.")

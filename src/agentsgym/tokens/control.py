@@ -40,9 +40,9 @@ class ControlTokens:
         known = dict(added_tokens(tokenizer))
         special = {text for text, (_, is_special) in known.items() if is_special}
         written = template.written if template else TemplateText()
-        text = template.text if template else None
-        named = _named_in(text, written.around, known.keys())
-        marking = special | _turn_markers(text, written, named)
+        source = template.source if template else None
+        named = _named_in(source, written.around, known.keys())
+        marking = special | _turn_markers(source, written, named)
         self._id_of = {text: known[text][0] for text in special | named}
         self.ids = frozenset(self._id_of.values())
         self._unknown = getattr(tokenizer, "unk_token_id", None)
@@ -97,12 +97,12 @@ class ControlTokens:
 
     def leading(self, text: str) -> list[tuple[str, int]]:
         """The control tokens that `text` begins with, and their ids."""
-        found: list[tuple[str, int]] = []
+        tokens: list[tuple[str, int]] = []
         end = 0
         while (match := self._theirs.match(text, end)) and match[0] not in _MARKS:
             end = match.end()
-            found.append((match[0], self._id_of[match[0]]))
-        return found
+            tokens.append((match[0], self._id_of[match[0]]))
+        return tokens
 
     def _literal(self, token: str) -> tuple[int, ...]:
         """A control token as ordinary text; as itself if the tokenizer has no other encoding."""

@@ -81,7 +81,7 @@ class ChatTemplate:
         refused = sorted(_OURS & self._options.keys())
         if refused:
             raise ValueError(f"template option {refused[0]!r} cannot be set: rendering sets it")
-        self.text = template_text(tokenizer, self._options)
+        self.source = template_source(tokenizer, self._options)
         unread = unread_options(tokenizer, self._options)
         if unread:
             logger.warning(
@@ -104,7 +104,7 @@ class ChatTemplate:
             raise TemplateFailed(f"the chat template cannot render it: {reason}") from error
         text = str(rendered)
         length = sum(len(message["content"]) for message in messages)
-        most = _FREE + len(self.text or "") * (len(messages) + 2) + _GROWTH * length
+        most = _FREE + len(self.source or "") * (len(messages) + 2) + _GROWTH * length
         if len(text) > most:
             raise TemplateFailed(
                 f"the chat template wrote {len(text)} characters for {len(messages)} messages "
@@ -128,8 +128,8 @@ class ChatTemplate:
 
     @property
     def variables(self) -> frozenset[str]:
-        """The variables that the template reads from outside; empty if its text is unknown."""
-        return _variables(self.text)
+        """The variables that the template reads from outside; empty if its source is unknown."""
+        return _variables(self.source)
 
     def default_system_prompt(self) -> str:
         """The template's own system prompt for a conversation without one; "" if it writes none or
@@ -174,25 +174,25 @@ def _in_parts(message: Message) -> dict[str, Any]:
     return {"role": message["role"], "content": [{"type": "text", "text": message["content"]}]}
 
 
-def template_text(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
-    """The text of the template that renders: the one in `options`, else the tokenizer's own (the
+def template_source(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
+    """The source of the template that renders: the one in `options`, else the tokenizer's own (the
     default one of several). None if there is none or if it cannot be found."""
     named = options.get("chat_template")
     own = tokenizer.chat_template
     known = own if isinstance(own, Mapping) else {"default": own}
-    text = known.get(named or "default", named)
-    return text if isinstance(text, str) and text else None
+    source = known.get(named or "default", named)
+    return source if isinstance(source, str) and source else None
 
 
 def unread_options(tokenizer: Tokenizer, options: Mapping[str, Any]) -> list[str]:
-    """The `options` that the template does not read, so that they have no effect; none if its text
-    is unknown."""
-    text = template_text(tokenizer, options)
-    return sorted(options.keys() - _READ_ANYWAY - _variables(text)) if text else []
+    """The `options` that the template does not read, so that they have no effect; none if its
+    source is unknown."""
+    source = template_source(tokenizer, options)
+    return sorted(options.keys() - _READ_ANYWAY - _variables(source)) if source else []
 
 
-def _variables(template: str | None) -> frozenset[str]:
-    tree = parse_template(template) if template else None
+def _variables(source: str | None) -> frozenset[str]:
+    tree = parse_template(source) if source else None
     return frozenset(find_undeclared_variables(tree)) if tree is not None else frozenset()
 
 

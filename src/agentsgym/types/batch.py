@@ -208,10 +208,10 @@ def _step_masks(rollout: Rollout) -> list[list[int]]:
 
 def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
     """The row and the token range of each step; an empty range without a tokenizer."""
-    found = {(s.episode, s.step): (row, s.start, s.stop) for row in rollout.rows for s in row.spans}
+    places = {s.key: (row, s.start, s.stop) for row in rollout.rows for s in row.spans}
     nowhere = _empty_row(rollout), 0, 0
     return [
-        found.get((episode.index, step.index), nowhere)
+        places.get((episode.index, step.index), nowhere)
         for episode in rollout.episodes
         for step in episode.steps
     ]

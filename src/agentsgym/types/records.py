@@ -54,8 +54,8 @@ class Step:
     `index` counts from 0 within the episode. `kind` "reflection" marks an action between episodes.
     The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
     exceeds the sum of the steps. `penalty` is what the `reward` lost because the action was
-    malformed. `anchor` is the environment's key for the state before the step,
-    or None. `token_rewards` are per-token rewards from the environment, or None.
+    malformed. `anchor` is the environment's key for the state before the step, or None.
+    `token_rewards` are per-token rewards from the environment, or None.
     """
 
     index: int

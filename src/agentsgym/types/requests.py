@@ -1,4 +1,4 @@
-"""What is asked for and answered: actions of an agent or an engine, and rollouts of a task."""
+"""Requests and results: actions of an agent or an engine, and rollouts of a task."""
 
 import hashlib
 import math
@@ -92,9 +92,9 @@ class GenerationResult:
         if self.token_ids is None:
             return
         if self.logprobs is None or len(self.logprobs) != len(self.token_ids):
-            given = None if self.logprobs is None else len(self.logprobs)
+            count = None if self.logprobs is None else len(self.logprobs)
             raise ValueError(
-                f"{len(self.token_ids)} sampled tokens need as many logprobs, got {given}"
+                f"{len(self.token_ids)} sampled tokens need as many logprobs, got {count}"
             )
 
     @classmethod
