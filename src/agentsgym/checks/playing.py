@@ -97,8 +97,8 @@ def words_in(task: Any) -> list[str]:
     return []
 
 
-def said(rollout: Rollout) -> list[str]:
-    """All that the agent said, also its reflections."""
+def agent_texts(rollout: Rollout) -> list[str]:
+    """The texts of the agent: its actions and reflections."""
     return [step.action for episode in rollout.episodes for step in episode.steps]
 
 

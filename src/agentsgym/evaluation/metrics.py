@@ -40,7 +40,7 @@ Sums = dict[str, tuple[float, float]]
 class RolloutRecord:
     """The numbers of one rollout that figures need; small, so that ranks can exchange it.
 
-    `env` is its class path, `steps` its number of actions, `said` the number of actions and
+    `env` is its class path, `steps` its number of actions, `turns` the number of actions and
     reflections. `win` is the share of scored episodes that were won (None: no episode reports it),
     `sums` has the sums of the environment's own metrics over the actions. `template_breaks` counts
     the rows that began because the chat template rewrote history, `rewrites` the same by what it
@@ -54,7 +54,7 @@ class RolloutRecord:
     reward: float
     win: float | None
     steps: int
-    said: int
+    turns: int
     agent_tokens: int
     tokens: int
     truncated: int
@@ -79,8 +79,8 @@ def scored(rollout: Rollout) -> list[Episode]:
 def record(rollout: Rollout) -> RolloutRecord:
     """Summarize a rollout. Wins and stop reasons are those of its scored episodes."""
     episodes = scored(rollout)
-    said = [step for episode in rollout.episodes for step in episode.steps]
-    actions = [step for step in said if step.kind == "action"]
+    turns = [step for episode in rollout.episodes for step in episode.steps]
+    actions = [step for step in turns if step.kind == "action"]
     free = [step for e in rollout.episodes if not e.score_weight for step in e.actions]
     marks = [step.info.get("informing") for step in actions]
     informing = sum(map(bool, marks))
@@ -93,10 +93,10 @@ def record(rollout: Rollout) -> RolloutRecord:
         reward=rollout.final_reward,
         win=sum(map(bool, wins)) / len(wins) if any(w is not None for w in wins) else None,
         steps=len(actions),
-        said=len(said),
+        turns=len(turns),
         agent_tokens=sum([span.length for row in rollout.rows for span in row.spans]),
         tokens=sum([len(row.token_ids) for row in rollout.rows]),
-        truncated=sum([step.truncated for step in said]),
+        truncated=sum([step.truncated for step in turns]),
         malformed=sum([step.malformed for step in actions]),
         stop_reasons=("error",) if rollout.failed else tuple(e.stop_reason for e in episodes),
         episode_rewards=tuple(episode.reward for episode in rollout.episodes),
@@ -234,7 +234,7 @@ def _step_sums(live: Sequence[RolloutRecord]) -> Sums:
     steps = sum(one.steps for one in live)
     names = sorted({name for one in live for name in one.sums})
     return {
-        "truncated": (sum(one.truncated for one in live), sum(one.said for one in live)),
+        "truncated": (sum(one.truncated for one in live), sum(one.turns for one in live)),
         "malformed": (sum(one.malformed for one in live), steps),
         **{name: (sum(one.sums.get(name, 0.0) for one in live), steps) for name in names},
         **_informing_sums(live, steps),

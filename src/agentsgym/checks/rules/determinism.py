@@ -16,12 +16,12 @@ from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.playing import (
     ActionChoice,
     Task,
+    agent_texts,
     difference,
     digest,
     play_alone,
     play_interleaved,
     random_player,
-    said,
     taken,
 )
 from agentsgym.child_process import python_environment, run_python
@@ -57,7 +57,7 @@ def another_process(context: Context) -> Finding:
         "sys_path": sys.path,
         "env_config": context.env.env_config,
         "tasks": tasks,
-        "actions": [said(rollout) for rollout in here],
+        "actions": [agent_texts(rollout) for rollout in here],
     }
     environment = {**python_environment(), "PYTHONHASHSEED": "12345"}
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Finding
-from agentsgym.checks.playing import Task, always, play_alone, random_player, said, taken
+from agentsgym.checks.playing import Task, agent_texts, always, play_alone, random_player, taken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
@@ -28,7 +28,7 @@ def ending(context: Context) -> Finding:
 
     setattr(env, "_step_episode", counted)  # noqa: B010
     rollouts = play_alone(env, tasks, random_player(context.seed))
-    batch = env.run_trial(tasks, ScriptedAgent(said(rollouts[0]) or [""]))
+    batch = env.run_trial(tasks, ScriptedAgent(agent_texts(rollouts[0]) or [""]))
     played = [episode.actions for r in batch.rollouts for episode in r.episodes]
     if any(one.done for actions in played for one in actions[:-1]):
         return Finding("ending", False, "an episode continues after done")

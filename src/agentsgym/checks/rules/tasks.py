@@ -9,7 +9,7 @@ import numpy as np
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Finding
-from agentsgym.checks.playing import always, play_alone, random_player, replay, said, taken
+from agentsgym.checks.playing import agent_texts, always, play_alone, random_player, replay, taken
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import check_row
@@ -84,7 +84,7 @@ def masks(context: Context) -> Finding:
     """
     tasks = context.tasks(3, most=6)
     scripts = [
-        said(rollout) or [""]
+        agent_texts(rollout) or [""]
         for rollout in play_alone(context.make(None), tasks, random_player(context.seed))
     ]
     tokens = agent_tokens = 0
@@ -134,7 +134,7 @@ def speed(context: Context) -> Finding:
     tasks = context.tasks(4)
     env = context.make(None)
     rollouts = play_alone(env, tasks, random_player(context.seed, nonsense=0.0))
-    again = replay([said(rollout) for rollout in rollouts])
+    again = replay([agent_texts(rollout) for rollout in rollouts])
     began = time.perf_counter()
     steps = sum(len(taken(rollout)) for rollout in play_alone(env, tasks, again))
     rate = steps / max(time.perf_counter() - began, 1e-9)

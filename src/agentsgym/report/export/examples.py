@@ -38,10 +38,10 @@ class Conversation:
 def conversations(rollout: Rollout) -> Iterator[Conversation]:
     """The conversations of a rollout. What no game can contain, in a foreign file, is left out."""
     for messages, episodes in rollout.conversations():
-        said = [(episode, step) for episode in episodes for step in episode.steps]
+        turns = [(episode, step) for episode in episodes for step in episode.steps]
         places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
-        if said and len(said) == len(places):
-            spoken = (Spoken(n, *one) for n, one in zip(places, said, strict=True))
+        if turns and len(turns) == len(places):
+            spoken = (Spoken(n, *one) for n, one in zip(places, turns, strict=True))
             yield Conversation(tuple(map(_clean, messages[: places[-1] + 1])), tuple(spoken))
 
 
