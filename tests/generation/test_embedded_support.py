@@ -53,7 +53,7 @@ def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
 
     rotary.forward = shifted
     with pytest.raises(
-        UnsupportedModelError, match=r"other logits with slot attention.*engine.urls"
+        UnsupportedModelError, match=r"other logits with packed attention.*engine.urls"
     ):
         EmbeddedEngine(model, tokenizer)
 
@@ -71,7 +71,7 @@ def test_a_window_that_attention_ignores_is_found(tokenizer: Any) -> None:
             model.config.sliding_window = window
 
     attention.forward = blind
-    with pytest.raises(UnsupportedModelError, match="other logits with slot attention"):
+    with pytest.raises(UnsupportedModelError, match="other logits with packed attention"):
         EmbeddedEngine(model, tokenizer)
 
 

@@ -33,7 +33,7 @@ class EngineEntry:
         path: dotted path of its class, which is imported when it is made.
         training: whether a trainer can use it.
         evaluation: whether it can be made without a trainer.
-        served: whether it asks servers (`engine.urls`, `served_model`, `key_env`).
+        remote: whether it samples from servers (`engine.urls`, `served_model`, `key_env`).
         launches: whether it can start them itself (`engine.launch`), and actors on Ray can ask
             them too.
         fallback: the engine that replaces it for a model that it does not support, unless `name`
@@ -44,7 +44,7 @@ class EngineEntry:
     path: str
     training: bool = True
     evaluation: bool = True
-    served: bool = False
+    remote: bool = False
     launches: bool = False
     fallback: str | None = None
 
@@ -56,8 +56,8 @@ ENGINES: dict[str, EngineEntry] = {
         EngineEntry("embedded", f"{_HERE}.embedded.engine.EmbeddedEngine", fallback="plain"),
         EngineEntry("process", f"{_HERE}.embedded.process.ProcessEngine", evaluation=False),
         EngineEntry("plain", f"{_HERE}.plain.PlainEngine"),
-        EngineEntry("vllm", f"{_HERE}.vllm.engine.VLLMEngine", served=True, launches=True),
-        EngineEntry("chat", f"{_HERE}.chat.ChatEngine", training=False, served=True),
+        EngineEntry("vllm", f"{_HERE}.vllm.engine.VLLMEngine", remote=True, launches=True),
+        EngineEntry("chat", f"{_HERE}.chat.ChatEngine", training=False, remote=True),
     )
 }
 """All engines by name."""
@@ -97,8 +97,8 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
     for key in _OF_SERVERS:
         if not getattr(settings, key):
             continue
-        if not entry.served:
-            users = [e.name for e in ENGINES.values() if e.served and e.name in fitting]
+        if not entry.remote:
+            users = [e.name for e in ENGINES.values() if e.remote and e.name in fitting]
             return (
                 f"{name} does not use engine.{key}; leave it out, or let engine.name be "
                 f"{' or '.join(users)}"
@@ -108,7 +108,7 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
                 f"engine.launch starts servers, and engine.{key} is for servers that run "
                 "already; leave one of them out"
             )
-    if entry.served and not settings.urls and not settings.launch:
+    if entry.remote and not settings.urls and not settings.launch:
         return f"{name} needs engine.urls" + (" or engine.launch" if entry.launches else "")
     if entry.name == "chat" and not settings.served_model:
         return f"{name} needs engine.served_model"

@@ -142,7 +142,7 @@ class EngineParts:
         served: brings the model into the shape in which vLLM servers can be started with it; it may
             write into the given directory.
         directory: returns a directory for the logs of such servers.
-        note: is told what is being waited for.
+        note: called with a sentence about what is being waited for.
     """
 
     model: Callable[[], Any] = _absent

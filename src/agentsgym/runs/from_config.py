@@ -228,7 +228,7 @@ def _check_ready(engine: EngineSettings, *, training: bool = True) -> None:
 
 def check_installed(entry: EngineEntry) -> None:
     """Raise MissingExtra if what an engine needs to ask servers is not installed."""
-    if entry.served:
+    if entry.remote:
         ensure("aiohttp", "http")
 
 

@@ -1,6 +1,6 @@
 """Attention of one packed forward pass over rows of the cache.
 
-A pass packs the new tokens of all its sequences into one row of N tokens, so that linear layers
+A pass packs the new tokens of all its sequences into one of N tokens, so that linear layers
 need no padding. Only attention distinguishes sequences: those that read equally many tokens (one,
 while decoding) attend together as a group, each with its own row of the cache. The model is an
 unmodified Hugging Face one: transformers allows registering an attention function by name.
@@ -19,7 +19,7 @@ from transformers import AttentionInterface
 
 from agentsgym.types.records import Ints
 
-ATTENTION_NAME = "agentsgym_slots"
+ATTENTION_NAME = "agentsgym_packed"
 
 _VIEW_DENSITY = 0.5  # below it, copying the rows costs less than attending over unused rows
 _ROUND_KEYS = 16  # key counts are rounded up, so that shapes repeat and kernels stay aligned
@@ -153,35 +153,35 @@ def _own_attention(
     return out.permute(0, 3, 1, 2, 4).reshape(count, width, heads, -1)
 
 
-def slot_attention(
+def packed_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
     scaling: float | None = None,
-    slot_groups: Sequence[AttentionGroup] = (),
+    packed_groups: Sequence[AttentionGroup] = (),
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: `query` [1, heads, N, dim] over `SlotCache`'s planes.
+    """transformers' attention interface: `query` [1, heads, N, dim] over `PassCache`'s planes.
 
     Returns [1, N, heads, dim]. Window, soft cap and sinks (`s_aux`) are the layer's. Dropout is
     ignored: this runs in evaluation mode only.
     """
-    if not slot_groups:
+    if not packed_groups:
         raise RuntimeError("the model does not pass its keyword arguments to its attention")
     packed = query[0].transpose(0, 1)
     layer = LayerAttention(scaling, sliding_window, softcap, s_aux)
-    outputs = [group.attend(packed[group.tokens], key, value, layer) for group in slot_groups]
+    outputs = [group.attend(packed[group.tokens], key, value, layer) for group in packed_groups]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
 
 
 @contextmanager
-def slot_attention_on(config: Any) -> Iterator[None]:
-    """Let the model of `config` attend through the slots; restore its own attention afterwards.
+def packed_attention_on(config: Any) -> Iterator[None]:
+    """Let the model of `config` attend in packed passes; restore its own attention afterwards.
 
     Raises RuntimeError if another engine, in another thread, is running the model right now.
     """
@@ -198,4 +198,4 @@ def slot_attention_on(config: Any) -> Iterator[None]:
         config._attn_implementation = before
 
 
-AttentionInterface.register(ATTENTION_NAME, slot_attention)
+AttentionInterface.register(ATTENTION_NAME, packed_attention)

@@ -114,7 +114,7 @@ class RowTable:
         self.cached[row] = self.known[row] = self.order[row] = 0
         self.source[row] = -1
 
-    def sampled(self, row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    def sampled_tokens(self, row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Ids and log-probabilities sampled for the open request so far."""
         span = slice(int(self.context[row]), int(self.known[row]))
         return tuple(self.tokens[row, span].tolist()), tuple(self.logprobs[row, span].tolist())
@@ -164,7 +164,7 @@ def shared_prefix(left: Ints, right: Ints) -> int:
     return int(differing[0]) if len(differing) else count
 
 
-def append_tokens(
+def sample_tokens(
     table: RowTable, rows: Ints, logits: torch.Tensor
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Sample a token for each of `rows` [n] from `logits` [n, vocab] and write it to the table.

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentsgym.generation.embedded.attention import slot_attention_on
+from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.in_process import rope_parameters
-from agentsgym.generation.embedded.kv_cache import SlotMemory
+from agentsgym.generation.embedded.kv_cache import KVMemory
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.types import SamplingParams
 
@@ -65,7 +65,7 @@ def _reasons(model: Any) -> Iterator[str]:
 
 
 def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) -> None:
-    """Raise UnsupportedModelError if slots and a plain forward disagree on a few tokens.
+    """Raise UnsupportedModelError if packed and plain passes disagree on a few tokens.
 
     Two sequences are read, one in two chunks; `model` is in evaluation mode, without gradients.
     Sliding windows are narrowed for these passes, so that the sequences are longer.
@@ -74,10 +74,10 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
     with narrow_windows(model, _WINDOW):
         plain = [_plain_logits(model, ids, device) for ids in sequences]
         try:
-            ours = _slot_logits(model, layers, sequences, device)
+            ours = _packed_logits(model, layers, sequences, device)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise UnsupportedModelError(
-                f"{type(model).__name__} does not run with slot attention: {error}"
+                f"{type(model).__name__} does not run with packed attention: {error}"
             ) from error
     tolerance = tolerance_of(model)
     for expected, actual in zip(plain, ours, strict=True):
@@ -85,7 +85,7 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
         gap = float((expected - actual).abs().max()) / scale
         if gap > tolerance:
             raise UnsupportedModelError(
-                f"{type(model).__name__} gives other logits with slot attention than by itself "
+                f"{type(model).__name__} gives other logits with packed attention than by itself "
                 f"(relative difference {gap:.2g}): its positions or attention are unusual"
             )
 
@@ -129,17 +129,17 @@ def _plain_logits(model: Any, ids: Any, device: torch.device) -> Tensor:
     return logits
 
 
-def _slot_logits(
+def _packed_logits(
     model: Any, layers: int, sequences: list[Any], device: torch.device
 ) -> list[Tensor]:
-    memory, table = SlotMemory(layers), RowTable()
+    memory, table = KVMemory(layers), RowTable()
     memory.grow(len(sequences), 16)
     table.grow(len(sequences), 16)
     for row, ids in enumerate(sequences):
         table.open(row, ids, SamplingParams(), seed=0, sampled_before=0)
     table.known[0] = _FIRST_READ
     logits: dict[int, Tensor] = {}
-    with slot_attention_on(model.config):
+    with packed_attention_on(model.config):
         for _ in range(2):
             plan = plan_pass(table, budget=64)
             after = run_pass(model, memory, table, plan, device)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from agentsgym.generation.embedded.attention import slot_attention_on
+from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import evaluating, plan_pass, run_pass
 from agentsgym.generation.embedded.in_process import InProcessEngine
@@ -21,12 +21,12 @@ MAX_PREFILL_TOKENS = 2048
 class EmbeddedEngine(InProcessEngine):
     """An `agentsgym.types.TrainableEngine` over `model` (a causal language model) and `tokenizer`.
 
-    `capacity` is the number of sequences sampled at once; more sessions may be open, they wait for
+    `capacity` is the number of sequences sampled at once. More sessions may be open: they wait for
     a row, and the caches of idle sessions make room for them, least recently used first.
-    `stop_token_ids` end an action (default: the tokenizer's and the
-    generation config's end-of-sequence ids). `max_prefill_tokens` limits the context tokens that
-    one forward pass reads. `dtype` makes the engine sample from a copy in that dtype, for a model
-    that is trained in more bits.
+    `stop_token_ids` end an action (default: the tokenizer's and the generation config's
+    end-of-sequence ids). `max_prefill_tokens` limits the context tokens that one forward pass
+    reads. With `dtype` the engine samples from a copy in that dtype, for a model that is trained
+    in higher precision.
 
     While it samples, the engine changes the model's attention and mode, so no other thread may run
     the same model at that moment; give each thread its own copy. `poll` raises RuntimeError if a
@@ -66,7 +66,7 @@ class EmbeddedEngine(InProcessEngine):
     def poll(self) -> list[GenerationResult]:
         """Run forward passes until a request finishes; return all finished ones, in any order."""
         if self._requests and not self._ready:
-            with evaluating(self.model), slot_attention_on(self.model.config):
+            with evaluating(self.model), packed_attention_on(self.model.config):
                 while self._requests and not self._ready:
                     self._admit()
                     self._forward()

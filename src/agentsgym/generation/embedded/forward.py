@@ -12,7 +12,7 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import RowTable
-from agentsgym.generation.embedded.kv_cache import SlotCache, SlotMemory
+from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache
 from agentsgym.types.records import Ints
 
 
@@ -113,7 +113,7 @@ def evaluating(model: Any) -> Iterator[None]:
 
 
 def run_pass(
-    model: Any, memory: SlotMemory, table: RowTable, plan: PassPlan, device: torch.device
+    model: Any, memory: KVMemory, table: RowTable, plan: PassPlan, device: torch.device
 ) -> Tensor:
     """Read the plan's tokens; float32 logits [finished rows, vocab] at each finished row's end."""
     rows = np.repeat(plan.rows, plan.chunks)
@@ -121,7 +121,7 @@ def run_pass(
     positions = np.arange(len(rows)) + np.repeat(plan.starts - (ends - plan.chunks), plan.chunks)
     packed = np.stack((table.tokens[rows, positions], positions, rows))
     ids, position_ids, targets = torch.from_numpy(packed).to(device).unbind()
-    cache = SlotCache(memory, targets, position_ids)
+    cache = PassCache(memory, targets, position_ids)
     if len(plan.copies):
         sources, takers = torch.from_numpy(plan.copies[:, :2].T.copy()).to(device).unbind()
         cache.copy(sources, takers, int(plan.copies[:, 2].max()))
@@ -135,7 +135,7 @@ def run_pass(
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=keep,
-        slot_groups=list(_groups(plan, memory.length, device)),
+        packed_groups=list(_groups(plan, memory.length, device)),
     )
     logits: Tensor = output.logits[0, : len(last)].float()
     table.cached[plan.rows] = plan.starts + plan.chunks

@@ -1,6 +1,6 @@
 """What the engines in this process share: requests and their limits, stop rules, sampled tokens and
-their results. They run the module that a trainer trains, or a copy of it in fewer bits; after a
-change of the weights `update_weights` must be called.
+their results. They run the module that a trainer trains, or a copy of it in lower precision; after
+a change of the weights `update_weights` must be called.
 """
 
 from abc import ABC, abstractmethod
@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from agentsgym.generation.embedded.batch import Counters, RowTable, append_tokens
+from agentsgym.generation.embedded.batch import Counters, RowTable, sample_tokens
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.tokens import ActionText
@@ -24,6 +24,10 @@ from agentsgym.types import (
 )
 from agentsgym.types.records import Ints
 from agentsgym.types.requests import context_overflow
+
+_STOP_WINDOW = (
+    16  # tokens decoded beyond a stop string's own length; pieces may be empty or partial
+)
 
 
 def positions_of(config: Any) -> int | None:
@@ -48,9 +52,6 @@ def rope_parameters(config: Any) -> list[dict[str, Any]]:
     return nested or [ropes]
 
 
-_WINDOW = 16  # tokens decoded beyond the stop string's own length; pieces may be empty or partial
-
-
 def end_of_turn_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
     """The tokenizer's end-of-sequence id and all ids in the model's generation config."""
     generation = getattr(model, "generation_config", None)
@@ -71,19 +72,19 @@ def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str
     The text is decoded without special tokens, as in results. The function is called after every
     token, so it is enough to decode a window at the end.
     """
-    width = max(map(len, stops)) + _WINDOW
+    width = max(map(len, stops)) + _STOP_WINDOW
     text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=True)
     return any(stop in text for stop in stops)
 
 
 class InProcessEngine(ABC):
-    """An engine over `model` (a causal language model) and `tokenizer`, without the order in which
-    it reads and samples: that is its subclass's.
+    """An engine over `model` (a causal language model) and `tokenizer`. The subclass decides the
+    order in which it reads and samples.
 
     `stop_token_ids` end an action (default: the tokenizer's and the generation config's
-    end-of-sequence ids). `dtype` lets the engine sample from a copy in that dtype, for a model that
-    is trained in more bits; None samples from the model itself. `self.model` is what it samples
-    from.
+    end-of-sequence ids). With `dtype` the engine samples from a copy in that dtype, for a model
+    that is trained in higher precision; with None from the model itself. `self.model` is the one
+    that samples.
     """
 
     can_generate_ahead = False
@@ -107,7 +108,7 @@ class InProcessEngine(ABC):
         self._positions = positions_of(config)
         self._counters = Counters()
         self.policy_version = 0
-        """The version of the weights that the last `update_weights` named; 0 before any."""
+        """The version of the weights in the last `update_weights`; 0 before any."""
         self._requests: dict[str, GenerationRequest] = {}
         self._contexts: dict[str, Ints] = {}
         self._waiting: deque[str] = deque()
@@ -228,7 +229,7 @@ class InProcessEngine(ABC):
     def _sample(self, rows: Ints, logits: torch.Tensor) -> None:
         """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
         table = self._table
-        token_ids, failed = append_tokens(table, rows, logits)
+        token_ids, failed = sample_tokens(table, rows, logits)
         self._counters.sampled_tokens += len(rows)
         stopped = self._is_stop[token_ids]
         for i in np.flatnonzero(table.has_stop[rows] & ~stopped):
@@ -250,7 +251,7 @@ class InProcessEngine(ABC):
 
     def _finish(self, session_id: str, reason: FinishReason) -> None:
         """Close a request and make its result ready."""
-        token_ids, logprobs = self._table.sampled(self._table.row_of[session_id])
+        token_ids, logprobs = self._table.sampled_tokens(self._table.row_of[session_id])
         self._close(session_id)
         self._answer(
             session_id,
@@ -286,8 +287,8 @@ class InProcessEngine(ABC):
 
 
 def check_trained(engine: Any, ours: Any, trained: Any) -> None:
-    """Raise ValueError if `trained` has not the parameters of the engine's model, not even as a
-    wrapper of it."""
+    """Raise ValueError if `trained` is neither the engine's model nor a wrapper of it: they must
+    share parameters."""
     first = next(ours.parameters())
     if all(parameter is not first for parameter in trained.parameters()):
         raise ValueError(

@@ -19,7 +19,7 @@ _LEAST_SHARED = 8  # a shorter common start is read faster than copied
 _ROUND_LENGTH = 32
 
 
-class SlotMemory:
+class KVMemory:
     """Keys and values of `rows` sessions of up to `length` tokens each.
 
     `planes` are 2 x layers tensors [rows, kv_heads, length, head_dim] (keys at even, values at odd
@@ -67,13 +67,13 @@ class SlotMemory:
         return self.planes[2 * layer], self.planes[2 * layer + 1]
 
 
-class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped here
+class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
     """The cache that the model's attention layers write to: one pass's view of the memory.
 
     A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim].
     """
 
-    def __init__(self, memory: SlotMemory, rows: Tensor, positions: Tensor) -> None:
+    def __init__(self, memory: KVMemory, rows: Tensor, positions: Tensor) -> None:
         super().__init__(layers=[])
         self.memory = memory
         self.rows = rows
@@ -110,7 +110,7 @@ class CacheManager:
 
     def __init__(self, layers: int, capacity: int, counters: Counters) -> None:
         self.capacity = capacity
-        self.memory = SlotMemory(layers)
+        self.memory = KVMemory(layers)
         self.table = RowTable()
         self._counters = counters
         self._clock = 0

@@ -1,5 +1,5 @@
-"""The numbers a model computes with: bfloat16 where the hardware multiplies it, else float32; and a
-copy of a model in fewer bits, from which the engine samples while the model is trained.
+"""The dtype in which a model computes: bfloat16 where the hardware multiplies it, else float32; and
+a copy of a model in lower precision, from which an engine samples while the model is trained.
 
 Training in bfloat16 keeps float32 weights and casts them in every pass (autocast). A pass that
 decodes reads few tokens, so casting would cost as much as the pass itself: measured on SmolLM2 with
@@ -47,11 +47,11 @@ def _default_device() -> str:
 
 
 class ModelCopy:
-    """`model` is a copy of `source` in `dtype`, a forward pass as its class defines it.
+    """`model` is a copy of `source` in `dtype`, with the forward pass that its class defines.
 
-    It shares what has no more bits than `dtype` (None: all), for instance the frozen base of an
-    adapter, and takes half of the memory of float32 weights. Layers and adapters are those that
-    `source` had when the copy was made.
+    It shares the weights that have no more bits than `dtype` (None: all), for instance the frozen
+    base of an adapter, and takes half of the memory of float32 weights. Layers and adapters are
+    those that `source` had when the copy was made.
     """
 
     def __init__(self, source: Any, dtype: torch.dtype | None) -> None:

@@ -44,7 +44,7 @@ class ProcessEngine:
     """An `agentsgym.types.TrainableEngine`: an `EmbeddedEngine` over a copy of `model` in another
     process (a `PlainEngine` for a model that it does not support).
 
-    The copy is on the device that `model` is on now, in `dtype` where that has fewer bits. The
+    The copy is on the device that `model` is on now, in `dtype` where that is lower precision. The
     process ends with this one; if it ends before, the next call raises EngineProcessLost.
 
     Raises ValueError for a model that cannot be pickled, and EngineProcessLost.
@@ -77,13 +77,13 @@ class ProcessEngine:
             )
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise ValueError(f"the model cannot be sent to another process: {error}") from error
-        self._process, self._line = _started()
+        self._process, self._connection = _started()
         self._end = weakref.finalize(self, _kill, self._process)
         try:
-            self._line.send_bytes(setup)
-            if not self._line.poll(START_SECONDS):
+            self._connection.send_bytes(setup)
+            if not self._connection.poll(START_SECONDS):
                 self.close()
-            self._line.recv_bytes()
+            self._connection.recv_bytes()
         except (OSError, EOFError) as error:
             raise self._lost() from error
 
@@ -119,8 +119,9 @@ class ProcessEngine:
         """The results that are ready; at least one if any request is open."""
         ready: list[GenerationResult] = []
         try:
-            while (self._open and not ready) or self._line.poll():
-                numbered, self.stats = pickle.loads(self._line.recv_bytes())  # noqa: S301 - ours
+            while (self._open and not ready) or self._connection.poll():
+                data = self._connection.recv_bytes()
+                numbered, self.stats = pickle.loads(data)  # noqa: S301 - ours
                 for number, result in numbered:
                     if self._open.get(result.session_id) == number:
                         del self._open[result.session_id]
@@ -153,7 +154,7 @@ class ProcessEngine:
         data = pickle.dumps((kind, value))
         try:
             with self._sending:
-                self._line.send_bytes(data)
+                self._connection.send_bytes(data)
         except OSError as error:
             raise self._lost() from error
 
@@ -176,7 +177,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _started() -> tuple["subprocess.Popen[bytes]", Connection]:
-    """The process, which never runs the main script of this one, and our end of the line."""
+    """The process, which never runs the main script of this one, and our end of the connection."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = start_python(
@@ -194,20 +195,20 @@ def _started() -> tuple["subprocess.Popen[bytes]", Connection]:
 # -- in the other process -------------------------------------------------------------------------
 
 
-def serve(line: Connection) -> None:
+def serve(connection: Connection) -> None:
     """Make an engine and let it sample what comes, until the process is killed."""
-    threads, model, tokenizer, capacity, stops = pickle.loads(line.recv_bytes())  # noqa: S301
+    threads, model, tokenizer, capacity, stops = pickle.loads(connection.recv_bytes())  # noqa: S301
     torch.set_num_threads(threads)
     parts = EngineParts(model=lambda: model, tokenizer=lambda: tokenizer, stop_token_ids=stops)
     engine = make_trainable(EngineSettings(capacity=capacity), parts)
-    line.send_bytes(b"ready")
+    connection.send_bytes(b"ready")
     inbox: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(line, inbox), daemon=True).start()
+    threading.Thread(target=_listen, args=(connection, inbox), daemon=True).start()
     numbers: dict[str, int] = {}
 
     def answer() -> None:
         results = [(numbers.pop(result.session_id), result) for result in engine.poll()]
-        line.send_bytes(pickle.dumps((results, engine.stats)))
+        connection.send_bytes(pickle.dumps((results, engine.stats)))
 
     while True:
         while not numbers or not inbox.empty():
@@ -230,10 +231,10 @@ def serve(line: Connection) -> None:
         answer()
 
 
-def _listen(line: Connection, inbox: "queue.SimpleQueue[tuple[str, Any]]") -> None:
+def _listen(connection: Connection, inbox: "queue.SimpleQueue[tuple[str, Any]]") -> None:
     """Take messages at once, so that neither side waits for the other to read."""
     while True:
-        inbox.put(pickle.loads(line.recv_bytes()))  # noqa: S301 - of our own parent
+        inbox.put(pickle.loads(connection.recv_bytes()))  # noqa: S301 - of our own parent
 
 
 if __name__ == "__main__":
