@@ -4,7 +4,7 @@ import json
 
 from aiohttp import web
 
-from agentsgym.generation.http import LoopThread
+from agentsgym.generation.loop_thread import LoopThread
 
 
 class LocalServer:

@@ -11,7 +11,8 @@ import torch
 from generation_helpers import ask, assert_exact, drain, requests
 
 from agentsgym.generation import EngineUnavailable
-from agentsgym.generation.http import LoopDied, Retries
+from agentsgym.generation.http import Retries
+from agentsgym.generation.loop_thread import LoopDied
 from agentsgym.generation.vllm import servers as vllm_servers
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError

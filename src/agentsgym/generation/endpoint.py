@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.generation.http import JsonClient, LoopThread, Refused, Unreachable, read_key
+from agentsgym.generation.http import JsonClient, Refused, Unreachable, read_key
+from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.generation.vllm.protocol import served_models
 
 _SECONDS = 30.0

@@ -1,4 +1,4 @@
-"""JSON over HTTP, with errors classified by whether a retry can help, and its event loop.
+"""JSON over HTTP, with errors classified by whether a retry can help.
 
 The invariant: every problem becomes `Unreachable` (a retry, or another server, may help) or
 `Refused` (it will not). No exception of the HTTP library gets through, and no message contains a
@@ -6,15 +6,11 @@ key. A server is not trusted: it cannot redirect us, and the size of its answers
 """
 
 import asyncio
-import contextlib
 import json
 import math
 import os
 import random
-import threading
-import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import Future, wait
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +21,6 @@ if TYPE_CHECKING:
     import aiohttp
 
 T = TypeVar("T")
-CleanUp = Callable[[], Awaitable[None]]
 
 MAX_BODY_BYTES = 32 * 2**20
 """Limit for one answer; far more than the tokens of one action need."""
@@ -36,8 +31,6 @@ _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SHOWN = 500  # characters of an error's body in messages
 _LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
-_JOIN_SECONDS = 2.0
-_WATCH_SECONDS = 0.5
 
 
 def printable(text: str) -> str:
@@ -147,19 +140,19 @@ class JsonClient:
         try:
             async with self._open().request(
                 method, url, json=body, timeout=limit, allow_redirects=False
-            ) as answer:
-                if answer.status in _REDIRECTS:
-                    raise Refused(url, _redirected(answer), answer.status)
-                encoding = answer.headers.get("Content-Encoding", "identity").strip().lower()
+            ) as response:
+                if response.status in _REDIRECTS:
+                    raise Refused(url, _redirected(response), response.status)
+                encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
                 if encoding not in ("identity", ""):
                     raise ValueError(f"its body is encoded as {encoding!r}; we asked for none")
                 received = bytearray()
-                async for piece in answer.content.iter_chunked(_PIECE):
+                async for piece in response.content.iter_chunked(_PIECE):
                     received += piece
                     if len(received) > MAX_BODY_BYTES:
                         raise ValueError(f"its body exceeds {MAX_BODY_BYTES // 2**20} MiB")
                 text = received.decode("utf-8", errors="replace")
-                return _read(url, answer.status, answer.headers, text)
+                return _read(url, response.status, response.headers, text)
         except TimeoutError:
             raise Unreachable(url, f"no answer within {timeout:g} s") from None
         except (self._aiohttp.ClientError, OSError, ValueError) as error:
@@ -175,10 +168,10 @@ class JsonClient:
         return self._session
 
 
-def _redirected(answer: "aiohttp.ClientResponse") -> str:
-    target = answer.headers.get("Location", "nowhere")
+def _redirected(response: "aiohttp.ClientResponse") -> str:
+    target = response.headers.get("Location", "nowhere")
     return (
-        f"HTTP {answer.status}: the server sends us to {target[:_SHOWN]}; redirects are not "
+        f"HTTP {response.status}: the server sends us to {target[:_SHOWN]}; redirects are not "
         "followed, since they would hand over the conversation: give that address if you trust it"
     )
 
@@ -247,111 +240,3 @@ def read_key(key_env: str | None) -> str | None:
         )
     remember_secret(key)
     return key
-
-
-class LoopDied(RuntimeError):
-    """An event loop has ended, so that nothing in it goes on. `__cause__` is the exception that
-    ended it, if there was one."""
-
-
-class LoopThread:
-    """Runs coroutines in a daemon thread that ends with `close` or with this object.
-
-    A SystemExit in any of its tasks ends it too (asyncio does so); then nothing in it goes on.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._clean_ups: list[CleanUp] = []
-        self._ends: list[BaseException | None] = []
-        self._thread = threading.Thread(
-            target=_serve,
-            args=(self._loop, self._clean_ups, self._ends),
-            name=name,
-            daemon=True,
-        )
-        self._thread.start()
-        self._finalizer = weakref.finalize(self, _stop, self._loop, self._thread)
-
-    def at_end(self, clean_up: CleanUp) -> None:
-        """Await `clean_up()` when the loop ends, after all other work was cancelled. It must not
-        refer to this object."""
-        self._clean_ups.append(clean_up)
-
-    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start `work`; the future can be cancelled from any thread. Raises LoopDied."""
-        if not self.alive:
-            work.close()
-        self.check()
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def run(self, work: Coroutine[Any, Any, T], watch: Callable[[], None] = lambda: None) -> T:
-        """Run `work` to its end and return its result; its exceptions are not caught.
-
-        An interrupt of the waiting thread (Ctrl-C), and an exception of `watch`, which is called
-        now and then, cancel the work. Raises LoopDied.
-        """
-        future = self.start(work)
-        try:
-            while not wait([future], _WATCH_SECONDS).done:
-                watch()
-                self.check()
-            if future.cancelled():
-                self.check()  # a loop that ends cancels its work
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
-        """Call a function in the loop's thread, as soon as possible. Raises LoopDied."""
-        self.check()
-        self._loop.call_soon_threadsafe(callback, *arguments)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the loop goes on: the thread runs, and nothing has stopped the loop in it."""
-        return self._thread.is_alive() and not self._ends
-
-    def check(self) -> None:
-        """Raise LoopDied if the loop has ended."""
-        if self.alive:
-            return
-        end = self._ends[0] if self._ends else None
-        how = f"with {end!r}" if end else "without an error"
-        raise LoopDied(f"the event loop {self._thread.name} has ended {how}") from end
-
-    def close(self) -> None:
-        """Cancel all work and end the thread; may be called twice."""
-        self._finalizer()
-
-
-def _serve(
-    loop: asyncio.AbstractEventLoop, clean_ups: list[CleanUp], ends: list[BaseException | None]
-) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-        ends.append(None)
-    except BaseException as error:  # SystemExit too: the thread ends in any case
-        ends.append(error)
-    try:
-        with contextlib.suppress(RuntimeError):  # a loop that died is told to stop as well
-            loop.run_until_complete(_wind_up(clean_ups))
-    finally:
-        loop.close()
-
-
-async def _wind_up(clean_ups: list[CleanUp]) -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.gather(*(clean_up() for clean_up in clean_ups), return_exceptions=True)
-
-
-def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(loop.stop)
-    if threading.current_thread() is not thread:
-        thread.join(_JOIN_SECONDS)

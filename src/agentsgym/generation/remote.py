@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
-from agentsgym.generation.http import LoopThread
+from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.types import GenerationRequest, GenerationResult
 
 

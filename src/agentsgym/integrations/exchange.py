@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from agentsgym.generation.http import LoopDied, LoopThread
+from agentsgym.generation.loop_thread import LoopDied, LoopThread
 from agentsgym.rollout.threads import check_wanted
 
 T = TypeVar("T")

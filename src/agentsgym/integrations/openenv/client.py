@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from agentsgym.generation.http import (
     MAX_BODY_BYTES,
     JsonClient,
-    LoopThread,
     Refused,
     Retries,
     Unreachable,
     require_aiohttp,
     with_retries,
 )
+from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.integrations.openenv.fields import Fields, fields_of
 from agentsgym.rollout.threads import check_wanted
 from agentsgym.types.text import short_repr
