@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.types import GenerationRequest, GenerationResult
+from agentsgym.types.protocols import check_submitted
 
 
 class RemoteEngine:
@@ -35,10 +36,7 @@ class RemoteEngine:
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Send requests. Raises ValueError, and sends none, if a session already has one open."""
-        names = [request.session_id for request in requests]
-        for index, name in enumerate(names):
-            if name in self._open or name in names[:index]:
-                raise ValueError(f"session {name!r} already has a request open")
+        check_submitted(requests, self._open)
         for request in requests:
             # The context is a live view of the caller's data; a sent request must not change.
             fixed = replace(

@@ -5,7 +5,7 @@ engines, and places that play rollouts.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -220,6 +220,14 @@ def wait_for(engine: Engine, session_id: str) -> GenerationResult:
         for result in engine.poll():
             if result.session_id == session_id:
                 return result
+
+
+def check_submitted(requests: Sequence[GenerationRequest], open_sessions: Container[str]) -> None:
+    """Raise ValueError if a session would have two requests open; for an engine's `submit`."""
+    names = [request.session_id for request in requests]
+    for index, name in enumerate(names):
+        if name in open_sessions or name in names[:index]:
+            raise ValueError(f"session {name!r} already has a request open")
 
 
 class RolloutSource(Protocol):

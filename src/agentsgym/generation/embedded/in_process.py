@@ -22,6 +22,7 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
+from agentsgym.types.protocols import check_submitted
 from agentsgym.types.records import Ints
 from agentsgym.types.requests import context_overflow
 
@@ -182,10 +183,7 @@ class InProcessEngine(ABC):
 
         Raises ValueError, and queues none, if a session already has a request open.
         """
-        names = [request.session_id for request in requests]
-        for index, name in enumerate(names):
-            if name in self._requests or name in names[:index]:
-                raise ValueError(f"session {name!r} already has a request open")
+        check_submitted(requests, self._requests)
         for request in requests:
             context = np.array(request.token_ids, dtype=np.int64)
             problem = self._problem(context)

@@ -30,6 +30,7 @@ from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult, WeightUpdate
+from agentsgym.types.protocols import check_submitted
 
 START_SECONDS = 300.0
 """Seconds for the process to start: its imports are slow if many start at once."""
@@ -105,10 +106,9 @@ class ProcessEngine:
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Send requests. Raises ValueError, and sends none, if a session already has one open."""
+        check_submitted(requests, self._open)
         numbered = []
         for request in requests:
-            if request.session_id in self._open:
-                raise ValueError(f"session {request.session_id!r} already has a request open")
             # The context is a live view of the caller's data; the messages are not read.
             fixed = replace(request, token_ids=tuple(request.token_ids), messages=())
             numbered.append((next(self._numbers), fixed))
