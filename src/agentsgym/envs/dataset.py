@@ -48,14 +48,14 @@ def check_rows(rows: Any, envs: "EnvPool", numbers: Iterable[int] | None = None)
     Each (class path, config) is made once, in `envs`, and checks its tasks with `check_task`. No
     episode is played.
     """
-    found: dict[str, list[int]] = {}
+    rows_by_problem: dict[str, list[int]] = {}
     for number, row in _numbered(rows, numbers):
         problem = row_problem(row, envs)
         if problem is not None:
-            found.setdefault(problem, []).append(number)
+            rows_by_problem.setdefault(problem, []).append(number)
     return [
         f"row {numbers[0]}{f' (and {len(numbers) - 1} more)' * (len(numbers) > 1)}: {problem}"
-        for problem, numbers in found.items()
+        for problem, numbers in rows_by_problem.items()
     ]
 
 

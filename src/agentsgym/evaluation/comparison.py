@@ -115,9 +115,9 @@ def difference(
 ) -> Difference:
     """The mean paired difference of values whose range is `width` (see `spread_interval`)."""
     gaps = [a - b for a, b in zip(first, second, strict=True)]
-    found = cluster_mean(gaps, clusters)
-    interval = spread_interval(found, gaps, clusters, -width, width)
-    return Difference(mean(first), mean(second), found.mean, interval)
+    gap = cluster_mean(gaps, clusters)
+    interval = spread_interval(gap, gaps, clusters, -width, width)
+    return Difference(mean(first), mean(second), gap.mean, interval)
 
 
 # -- what a comparison can show --------------------------------------------------------------------

@@ -160,9 +160,9 @@ def _estimate(
     values: Sequence[float], live: Sequence[Rollout], references: References | None
 ) -> MeanWithInterval:
     clusters = [default_cluster(rollout.task_data) for rollout in live]
-    found = cluster_mean(values, clusters)
+    estimate = cluster_mean(values, clusters)
     low, high = references.range if references is not None else (-math.inf, math.inf)
-    return MeanWithInterval(found.mean, spread_interval(found, values, clusters, low, high))
+    return MeanWithInterval(estimate.mean, spread_interval(estimate, values, clusters, low, high))
 
 
 def _scaled(

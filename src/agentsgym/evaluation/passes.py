@@ -60,13 +60,13 @@ Task = tuple[int, int, tuple[str, str]]
 
 
 def _tasks(rollouts: Sequence[Rollout]) -> list[Task]:
-    found: dict[int, Task] = {}
+    tasks: dict[int, Task] = {}
     for rollout, win in zip(rollouts, reported_wins([record(r) for r in rollouts]), strict=True):
         if win is not None:
             key = rollout.env_class_path, default_cluster(rollout.task_data)
-            wins, played, _ = found.get(rollout.group, (0, 0, key))
-            found[rollout.group] = wins + (win == 1.0), played + 1, key
-    return list(found.values())
+            wins, played, _ = tasks.get(rollout.group, (0, 0, key))
+            tasks[rollout.group] = wins + (win == 1.0), played + 1, key
+    return list(tasks.values())
 
 
 def _passes(tasks: Sequence[Task], k: int, seed: int) -> Passes:

@@ -110,8 +110,8 @@ def _draw_evaluation(
 
 def _rewards_are_wins(summary: Summary) -> bool:
     """Whether a win has been a reward of 1 and everything else none in every evaluation."""
-    found = (summary.before, summary.warm_started, summary.after)
-    return all(abs((f.reward or 0.0) - (f.win_rate or 0.0)) < 1e-6 for f in found if f)
+    evaluations = (summary.before, summary.warm_started, summary.after)
+    return all(abs((f.reward or 0.0) - (f.win_rate or 0.0)) < 1e-6 for f in evaluations if f)
 
 
 def _draw_level(axes: Any, player: str, value: float, style: str) -> None:
@@ -165,12 +165,12 @@ def _style(axes: Any) -> None:
 
 def points(lines: Lines, name: str, phase: str) -> Points:
     """Steps and values of one metric in one phase, without steps where it has no value."""
-    found = [
+    pairs = [
         (line["step"], line[name])
         for line in lines
         if line["phase"] == phase and line.get(name) is not None
     ]
-    return [step for step, _ in found], [value for _, value in found]
+    return [step for step, _ in pairs], [value for _, value in pairs]
 
 
 def smooth(values: Sequence[float]) -> list[float]:
@@ -186,16 +186,16 @@ def smooth(values: Sequence[float]) -> list[float]:
 
 def episode_rewards(figures: Evaluation) -> list[float]:
     """The mean reward of each episode of a trial; empty if there is only one."""
-    found = ((_REWARD.fullmatch(name), value) for name, value in figures.trial.items())
-    numbered = {int(match[1]): value for match, value in found if match}
+    matches = ((_REWARD.fullmatch(name), value) for name, value in figures.trial.items())
+    numbered = {int(match[1]): value for match, value in matches if match}
     return [numbered[number] for number in sorted(numbered)]
 
 
 def evaluated_episodes(summary: Summary) -> Mapping[str, list[float]]:
     """The rewards of the episodes in each evaluation that has them, by its name in the summary."""
     evaluations = {name: getattr(summary, name) for name in _PHASES}
-    found = {name: episode_rewards(f) for name, f in evaluations.items() if f is not None}
-    return {name: rewards for name, rewards in found.items() if rewards}
+    by_name = {name: episode_rewards(f) for name, f in evaluations.items() if f is not None}
+    return {name: rewards for name, rewards in by_name.items() if rewards}
 
 
 def draw_episodes(axes: Any, evaluations: Mapping[str, list[float]]) -> None:

@@ -86,25 +86,25 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
 
 def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
     """What this machine lacks for the real run, or what a dry run leaves out."""
-    found = []
+    texts = []
     if launch.processes > 1:
         on = f" on {launch.machines} machines" if launch.machines > 1 else ""
-        found.append(
+        texts.append(
             f"{launch.processes} processes{on}: accelerate starts them, with a GPU for each, "
             "and examples/several_processes.py in them"
         )
     try:
         model_shape(config)
     except ConfigError as error:
-        found.append(str(error))
+        texts.append(str(error))
     try:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
-        found.append(f"the run as it is configured, for here it ends with: {error}")
+        texts.append(f"the run as it is configured, for here it ends with: {error}")
     for key in ("quantization", "attn_implementation"):
         if value := getattr(config.model, key):
-            found.append(f"model.{key}={value}")
-    return found
+            texts.append(f"model.{key}={value}")
+    return texts
 
 
 def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Replacement]]:

@@ -121,13 +121,13 @@ def model_shape(config: RunConfig) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    found = _config_of(config)
-    layers = int(getattr(found, "num_hidden_layers", 0))
+    model_config = _config_of(config)
+    layers = int(getattr(model_config, "num_hidden_layers", 0))
     if layers > _MOST_LAYERS:
         raise ConfigError(f"model {config.model.path!r}: its config.json names {layers} layers")
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(found, trust_remote_code=False)
+            return AutoModelForCausalLM.from_config(model_config, trust_remote_code=False)
     except Exception as error:  # each architecture raises its own errors for a wrong shape
         raise ConfigError(f"model {config.model.path!r} cannot be built: {error}") from None
 

@@ -150,9 +150,9 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | Non
     """The first setting that differs, as (key, old value, new value); None if all are equal."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in dict.fromkeys([*new, *old]):
-            found = _difference(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
-            if found is not None:
-                return found
+            difference = _difference(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
+            if difference is not None:
+                return difference
         return None
     return None if old == new else (key, short_repr(old), short_repr(new))
 
@@ -176,21 +176,21 @@ class SavedSide:
     def temperature(self) -> float | None:
         """The temperature that its model was sampled at; None for a scripted agent."""
         sampling = self.file.settings.get("sampling")
-        found = sampling.get("temperature") if isinstance(sampling, dict) else None
-        return float(found) if isinstance(found, int | float) else None
+        value = sampling.get("temperature") if isinstance(sampling, dict) else None
+        return float(value) if isinstance(value, int | float) else None
 
 
 def saved_side(
     root: Path,
     place: RunConfig,
-    asked: Sequence[RolloutRequest],
+    requests: Sequence[RolloutRequest],
     *,
     seed: int,
     trust: bool = False,
     copy: Path | None = None,
 ) -> SavedSide:
-    """The evaluation in `root`, which played `asked` in the environment of `place`; it is copied to
-    `copy`.
+    """The evaluation in `root`, which played `requests` in the environment of `place`; it is copied
+    to `copy`.
 
     Raises ConfigError if it is not finished, if it played other tasks, with another seed or in an
     environment with other settings, for links out of it without `trust`, and if `copy` has another
@@ -205,16 +205,16 @@ def saved_side(
             "with"
         )
     env = make_env(place)
-    wanted = plain(masked(what_is_played(env, asked, seed)))
+    wanted = plain(masked(what_is_played(env, requests, seed)))
     difference = _difference({key: file.settings.get(key) for key in wanted}, wanted)
     if difference is not None:
         key, theirs, ours = difference
         raise ConfigError(f"{root} played something else: {key} is {theirs} there, and {ours} here")
     stored = {rollout.session_id: rollout for rollout in read_rollouts(root)}
-    missing = sum(request.session_id not in stored for request in asked)
+    missing = sum(request.session_id not in stored for request in requests)
     if missing:
-        raise ConfigError(f"{root} lacks {missing} of its {len(asked)} rollouts")
-    rollouts = [stored[request.session_id] for request in asked]
+        raise ConfigError(f"{root} lacks {missing} of its {len(requests)} rollouts")
+    rollouts = [stored[request.session_id] for request in requests]
     if copy is not None:
         _file_for(copy, file.model, file.settings)
         write_whole(copy, rollouts)

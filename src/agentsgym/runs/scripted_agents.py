@@ -52,8 +52,8 @@ def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:
     if kind == "optimal":
         return known_play(env).optimal_agent()
     if kind == "never":
-        found: Agent | None = getattr(env, "never_informing_agent", lambda: None)()
-        return found
+        agent: Agent | None = getattr(env, "never_informing_agent", lambda: None)()
+        return agent
     teacher = known_play(env).teacher_agent(seed=seed) if kind == "teacher" else None
     if teacher is None and RandomAgent.can_play(env):
         return RandomAgent(env, seed=seed)

@@ -152,10 +152,10 @@ class ModelSettings(Section):
     def at(self, path: str) -> "ModelSettings":
         """These settings for the weights that a run trained from this model: its directory also
         has the adapter's settings and the chat template."""
-        found = {"path": path, "revision": None, "dtype": self.precision, "lora": None}
+        changes = {"path": path, "revision": None, "dtype": self.precision, "lora": None}
         if self.template_file is not None:
-            found["chat_template"] = "own"
-        return self.model_copy(update=found)
+            changes["chat_template"] = "own"
+        return self.model_copy(update=changes)
 
 
 class EvalSettings(Section):

@@ -22,12 +22,12 @@ _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
 def shipped_yaml(folder: str) -> dict[str, str]:
     """The texts of the YAML files in a folder of the package, by name."""
-    found = {
+    texts = {
         entry.name.removesuffix(".yaml"): entry.read_text(encoding="utf-8")
         for entry in (files("agentsgym") / folder).iterdir()
         if entry.name.endswith(".yaml")
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(texts.items()))
 
 
 def presets() -> dict[str, str]:

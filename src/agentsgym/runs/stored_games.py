@@ -66,10 +66,10 @@ def stored_games(
 def training_files(folder: str) -> list[tuple[int, Path]]:
     """Step and file of a run's training rollouts. Raises ConfigError if there are none."""
     files = RunDirectory(Path(folder)).rollout_files()
-    found = [(step, path) for phase, step, path in files if phase == "train"]
-    if not found:
+    generations = [(step, path) for phase, step, path in files if phase == "train"]
+    if not generations:
         raise ConfigError(f"warm_start.run: {folder} holds no training rollouts of a run")
-    return found
+    return generations
 
 
 def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:

@@ -75,13 +75,13 @@ def requests_of(
         ]
         for problem in filter(None, map(env.check_task, tasks)):
             raise ConfigError(f"{game.name}: {problem}")
-    asked = rollout_requests(
+    requests = rollout_requests(
         rows,
         game.episodes or len(rows) * count,
         rollouts_per_task=count,
         seed=session_seed(seed, game.name),  # so that the games' noise is independent
     )
-    return [request for request in asked if most_tasks is None or request.group < most_tasks]
+    return [request for request in requests if most_tasks is None or request.group < most_tasks]
 
 
 def play_suite(
@@ -103,10 +103,10 @@ def play_suite(
         requests_of(game, place, seed, most_tasks)
         for game, place in zip(suite.games, places, strict=True)
     ]
-    found: list[Played | None] = []
+    results: list[Played | None] = []
     for game, place, requests in zip(suite.games, places, asked, strict=True):
         on_game(game.name)
         own = None if output is None else output / game.name
         plays = player.has_agent_for(place)
-        found.append(player.play(place, requests, seed=seed, output=own) if plays else None)
-    return found
+        results.append(player.play(place, requests, seed=seed, output=own) if plays else None)
+    return results

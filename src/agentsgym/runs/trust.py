@@ -150,7 +150,7 @@ def _outside(config: RunConfig) -> dict[str, Any]:
 def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
     """What else it would use outside the run's directory, by the key that names it."""
     estimator = str(config.train.get("advantage_estimator") or "")
-    found: dict[str, Any] = {
+    named: dict[str, Any] = {
         "train.trust": config.train.get("trust"),
         "env": config.env if is_foreign(config.env) else None,
         "train.advantage_estimator": estimator if is_foreign(estimator) else None,
@@ -158,18 +158,18 @@ def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
         "data.eval": config.data.eval,
     }
     if training:
-        found |= _model_files(config)
-        found |= {f"train.{key}": config.train.get(key) for key in _SENDING}
-        found["warm_start.run"] = config.warm_start.run
-        found["ray.workers"] = config.ray.workers
+        named |= _model_files(config)
+        named |= {f"train.{key}": config.train.get(key) for key in _SENDING}
+        named["warm_start.run"] = config.warm_start.run
+        named["ray.workers"] = config.ray.workers
         sections = {
             "engine": config.engine,
             "answerer": config.answerer,
             "warm_start.engine": config.warm_start.engine,
         }
         for section, values in sections.items():
-            found |= {f"{section}.{key}": getattr(values, key, None) for key in _OF_ENGINE}
-    return {key: value for key, value in found.items() if value and value not in _NOBODY}
+            named |= {f"{section}.{key}": getattr(values, key, None) for key in _OF_ENGINE}
+    return {key: value for key, value in named.items() if value and value not in _NOBODY}
 
 
 def _model_files(config: RunConfig) -> dict[str, str | None]:

@@ -77,13 +77,13 @@ def load_adapter(model: Any, folder: Path, name: str = MAIN) -> None:
 
     stored = load_file(str(folder / WEIGHTS))
     try:
-        found = set_peft_model_state_dict(model, stored, adapter_name=name)
+        keys = set_peft_model_state_dict(model, stored, adapter_name=name)
     except (RuntimeError, KeyError) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{folder}: the adapter does not fit the model ({reason})") from None
-    lacks = [key for key in found.missing_keys if f".{name}." in key]
+    lacks = [key for key in keys.missing_keys if f".{name}." in key]
     if lacks:
         raise ValueError(f"{folder}: the adapter lacks {len(lacks)} weights, {lacks[0]!r} first")
-    if found.unexpected_keys:
-        more = found.unexpected_keys
+    if keys.unexpected_keys:
+        more = keys.unexpected_keys
         raise ValueError(f"{folder}: the model has no place for {more[0]!r} of the adapter")

@@ -133,12 +133,12 @@ def import_path(path: str, trust: Trust = False) -> Any:
             f"train.trust=[{module}] in a run"
         )
     try:
-        found = importlib.import_module(module)
-        return getattr(found, name)
+        parent = importlib.import_module(module)
+        return getattr(parent, name)
     except ModuleNotFoundError as error:
         raise ImportRefused(f"cannot load {path!r}: {error}") from error
     except AttributeError as error:
-        public = [other for other in vars(found) if not other.startswith("_")]
+        public = [other for other in vars(parent) if not other.startswith("_")]
         raise ImportRefused(
             f"cannot load {path!r}: {error}; {did_you_mean(name, public, f'{module}.')}"
         ) from error

@@ -107,11 +107,11 @@ def luck_of(worth: Worth, action: Action, choices: Choices) -> float:
 def _deciding_tokens(worth: Worth, prefix: Action) -> dict[int, float] | None:
     """Next token → the worth of the only action that begins so; None if a token leaves several."""
     size = len(prefix)
-    found: dict[int, float] = {}
+    values: dict[int, float] = {}
     for action, value in worth.items():
         if action[:size] != prefix or len(action) == size:
             continue
-        if action[size] in found:
+        if action[size] in values:
             return None
-        found[action[size]] = value
-    return found
+        values[action[size]] = value
+    return values

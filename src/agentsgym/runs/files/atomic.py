@@ -102,8 +102,8 @@ def disk_problem(error: BaseException) -> str | None:
 def _error_number(error: BaseException) -> int:
     if isinstance(error, OSError):
         return error.errno or 0
-    found = _OS_ERROR.search(str(error))  # Rust libraries put the number into their message
-    return int(found[1]) if found else 0
+    match = _OS_ERROR.search(str(error))  # Rust libraries put the number into their message
+    return int(match[1]) if match else 0
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

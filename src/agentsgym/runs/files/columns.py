@@ -170,11 +170,11 @@ def _episode(episode: Episode) -> dict[str, Any]:
 
 def _values(record: Any, fields: Sequence[pa.Field]) -> dict[str, Any]:
     """The attributes of a record that are columns."""
-    found = {field.name: getattr(record, field.name, None) for field in fields}
-    for name, value in found.items():
+    values = {field.name: getattr(record, field.name, None) for field in fields}
+    for name, value in values.items():
         if isinstance(value, str) and name not in _OUR_WORDS:
-            found[name] = _text(value)
-    return found
+            values[name] = _text(value)
+    return values
 
 
 def _text(value: Any) -> str:

@@ -120,13 +120,13 @@ class RunDirectory:
 
     def all_checkpoints(self) -> list[tuple[int, Path]]:
         """Step and path of every complete checkpoint, the newest first."""
-        found = [
+        complete = [
             (int(match[1]), path)
             for path in self.checkpoints.glob("checkpoint-*")
             if (match := _CHECKPOINT.fullmatch(path.name))
             and (path / "trainer_state.json").is_file()  # it is written last
         ]
-        return sorted(found, reverse=True)
+        return sorted(complete, reverse=True)
 
     def last_checkpoint(self) -> tuple[int, Path] | None:
         """Step and path of the newest complete checkpoint, or None."""

@@ -66,8 +66,8 @@ def _check(file: pq.ParquetFile, schema: pa.Schema, path: Path) -> None:
         number = file.schema_arrow.get_field_index(field.name)
         if number < 0:
             raise DamagedFile(f"it has no column {field.name}")
-        if not (found := file.schema_arrow.field(number)).equals(field):
-            raise DamagedFile(f"its column {field.name} is {found.type}")
+        if not (stored := file.schema_arrow.field(number)).equals(field):
+            raise DamagedFile(f"its column {field.name} is {stored.type}")
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
         values = max((group.column(k).num_values for k in range(group.num_columns)), default=0)

