@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym import DirectOutputAgent, make
-from agentsgym.checks.playing import play_alone, random_player, replay, said, taken
+from agentsgym.checks.playing import agent_texts, play_alone, random_player, replay, taken
 from agentsgym.envs.textarena.play import kept_deal
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
@@ -76,7 +76,7 @@ def scripts(env: Any) -> Moves:
     seeds = [tasks[k % len(tasks)]["seed"] for k in range(TASKS)]
     player = random_player(0, nonsense=0.0)
     rollouts = play_alone(env, [{"seed": seed} for seed in seeds], player)
-    return [(seed, said(rollout)) for seed, rollout in zip(seeds, rollouts, strict=True)]
+    return [(seed, agent_texts(rollout)) for seed, rollout in zip(seeds, rollouts, strict=True)]
 
 
 def play_ours(env: Any, moves: Moves) -> Played:
@@ -134,7 +134,7 @@ def native(name: str) -> float:
     """Steps per CPU second of whole trials: the environment, the conversation, the records."""
     env = make(name)
     tasks = first_tasks(env, TASKS)
-    actions = [said(r) for r in play_alone(env, tasks, random_player(0, nonsense=0.0))]
+    actions = [agent_texts(r) for r in play_alone(env, tasks, random_player(0, nonsense=0.0))]
     best = 0.0
     for _ in range(ROUNDS):
         began = time.process_time()

@@ -79,7 +79,7 @@ def measure(
     import psutil
 
     from agentsgym.runs import parse_config
-    from agentsgym.runs.estimate import estimate
+    from agentsgym.runs.estimate import estimate_run
 
     options = {"forward": forward, "checkpointing": checkpointing, "half": half, "lora": lora}
     _, tokenizer = common.tiny()
@@ -104,7 +104,7 @@ def measure(
         }
         section = {**model, "lora": {"r": 16}} if lora else model
         run = parse_config({"env": "Bandit", "model": section, "train": train})
-        memory = estimate(run).memory["one process"]
+        memory = estimate_run(run).memory["one process"]
     return {
         "measured_mb": round(peak / 1e6),
         "estimate_over_measured": round(memory["peak"] / peak, 2),

@@ -10,12 +10,12 @@ import textarena as ta
 
 from agentsgym import ScriptedAgent
 from agentsgym.checks.playing import (
+    agent_texts,
     digest,
     play_alone,
     play_interleaved,
     random_player,
     reward_of,
-    said,
 )
 from agentsgym.envs import ConfigError, EnvPool, make
 from agentsgym.envs.builtin import TEXTARENA_GAMES
@@ -41,7 +41,7 @@ def test_every_variant_can_be_played(name):
             continue  # takes 15 seconds to deal
         env = make(f"TextArena/{name}", None, {"variant": variant})
         rollout = play_alone(env, [{"seed": 3}], random_player(0))[0]
-        assert rollout.error is None and said(rollout)
+        assert rollout.error is None and agent_texts(rollout)
         low, high = env.reward_range
         assert low <= reward_of(rollout) <= high
 
@@ -69,7 +69,7 @@ def test_the_same_moves_give_the_same_game_as_textarena_itself(name):
         bare = ta.make(env._env_id, **env._options)
         bare.reset(num_players=1, seed=seed)
         done = False
-        for action in said(rollout):
+        for action in agent_texts(rollout):
             assert not done
             done, _ = _step(bare, action)
         if done and isinstance(bare.state.rewards[0], int | float):
