@@ -88,4 +88,4 @@ def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():
     assert drawn != context({}, tasks, seed=1).tasks(least=8, most=8)
     assert len({task["rewards"][0] for task in drawn}) > 1
     assert len({task["number"] for task in drawn}) == 8
-    assert len(context({}, tasks).drawn) == 64
+    assert len(context({}, tasks).sample) == 64

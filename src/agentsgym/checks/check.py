@@ -126,7 +126,7 @@ def check_env(
         env=env,
         train=_dataset(env, "train"),
         held_out=_dataset(env, "eval"),
-        given=[dict(task) for task in tasks],
+        extra=[dict(task) for task in tasks],
         budget=budget_seconds,
         seed=seed,
         importable=_importable(env),
@@ -167,5 +167,5 @@ def _importable(env: MultistepEnv) -> bool:
     env_class = type(env)
     module = sys.modules.get(env_class.__module__)
     spec = getattr(module, "__spec__", None)  # None: made by hand, not found on the path
-    named = spec is not None and spec.name == env_class.__module__  # not so in a main script
-    return named and getattr(module, env_class.__qualname__, None) is env_class
+    importable = spec is not None and spec.name == env_class.__module__  # not so in a main script
+    return importable and getattr(module, env_class.__qualname__, None) is env_class

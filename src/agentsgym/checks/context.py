@@ -30,14 +30,14 @@ class Finding:
 class Context:
     """One environment under check.
     `make` returns a new object of the environment. `train` and `held_out` are its tasks (None if
-    it defines none); `given` are tasks from the caller. `budget` is in seconds.
+    it defines none); `extra` are tasks from the caller. `budget` is in seconds.
     """
 
     make: Callable[[Tokenizer | None], MultistepEnv]
     env: MultistepEnv
     train: list[Task] | None
     held_out: list[Task] | None
-    given: list[Task]
+    extra: list[Task]
     budget: float
     seed: int = 0
     importable: bool = False
@@ -47,7 +47,7 @@ class Context:
     yardstick: Any = None
     """Set by `scores.yardstick`."""
 
-    drawn: list[Task] = field(init=False)
+    sample: list[Task] = field(init=False)
     """All tasks in a random order: the caller's first, then at least one each for training and for
     evaluation, where there are such tasks."""
 
@@ -59,16 +59,16 @@ class Context:
     @property
     def pool(self) -> list[Task]:
         """All available tasks, training tasks first."""
-        return [*self.given, *(self.train or []), *(self.held_out or [])]
+        return [*self.extra, *(self.train or []), *(self.held_out or [])]
 
     def measure(self) -> None:
         """Play a few trials to measure how long one takes."""
         player = random_player(self.seed)
         env = self.make(None)
         began = time.perf_counter()
-        played = len(play_alone(env, self.drawn[:1], player))
+        played = len(play_alone(env, self.sample[:1], player))
         if time.perf_counter() - began < self.budget / 100:
-            played += len(play_alone(env, self.drawn[1:4], player, first=1))
+            played += len(play_alone(env, self.sample[1:4], player, first=1))
         self.episode_seconds = max(time.perf_counter() - began, 1e-6) / played
 
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
@@ -79,7 +79,7 @@ class Context:
         """
         affordable = int(self.share / max(plays * self.episode_seconds, 1e-9))
         count = max(least, min(most, affordable))
-        return self.drawn[:count]
+        return self.sample[:count]
 
     def __post_init__(self) -> None:
         if not self.pool:
@@ -92,4 +92,4 @@ class Context:
         sides = [rng.sample(side, len(side)) for side in both]
         rest = [task for side in sides for task in side[1:]]
         rng.shuffle(rest)
-        self.drawn = [*self.given, *(task for side in sides for task in side[:1]), *rest]
+        self.sample = [*self.extra, *(task for side in sides for task in side[:1]), *rest]

@@ -46,13 +46,13 @@ def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
 def harvest(texts: Sequence[str]) -> list[str]:
     """The actions that a conversation offers, and fixed phrases."""
     shown = [texts[0], texts[-1]] if texts else []
-    found: dict[str, None] = {}
+    actions: dict[str, None] = {}
     for text in shown:
         whole = (pattern.findall(text) for pattern in (_BRACKETED, _OFFERED, _QUOTED))
-        found |= dict.fromkeys(match.strip() for matches in whole for match in matches)
+        actions |= dict.fromkeys(match.strip() for matches in whole for match in matches)
         for series in (*_LISTED.findall(text), *_SERIES.findall(text)):
-            found |= dict.fromkeys(word.strip() for word in _BETWEEN.split(series))
-    return [*[action for action in found if action][:MOST_CANDIDATES], *_STOCK]
+            actions |= dict.fromkeys(word.strip() for word in _BETWEEN.split(series))
+    return [*[action for action in actions if action][:MOST_CANDIDATES], *_STOCK]
 
 
 def random_player(seed: int, nonsense: float = 0.1) -> ActionChoice:
@@ -115,13 +115,13 @@ def reward_of(rollout: Rollout) -> float:
 
 def events(rollout: Rollout) -> list[tuple[str, Any]]:
     """Everything that the agent could see or earn, each with its name."""
-    found: list[tuple[str, Any]] = []
+    facts: list[tuple[str, Any]] = []
     for e in rollout.episodes:
-        found += [(f"message {n} ({m['role']})", m["content"]) for n, m in enumerate(e.messages)]
-        found += [(f"the reward of step {step.index}", step.reward) for step in e.steps]
-        found += [(f"whether step {step.index} is malformed", step.malformed) for step in e.steps]
-        found.append(("the end", e.stop_reason))
-    return found
+        facts += [(f"message {n} ({m['role']})", m["content"]) for n, m in enumerate(e.messages)]
+        facts += [(f"the reward of step {step.index}", step.reward) for step in e.steps]
+        facts += [(f"whether step {step.index} is malformed", step.malformed) for step in e.steps]
+        facts.append(("the end", e.stop_reason))
+    return facts
 
 
 def digest(rollout: Rollout) -> str:

@@ -61,8 +61,8 @@ class Estimator:
         if self.variants and len(self.options) + 1 != len(self._parameters()):
             raise TypeError(f"options of the estimator {self.name!r} must be keyword-only")
 
-    def __call__(self, given: Any, **options: Any) -> Any:
-        return self.assign(given, **options)
+    def __call__(self, subject: Any, **options: Any) -> Any:
+        return self.assign(subject, **options)
 
     @classmethod
     def own(cls, path: str, assign: Callable[..., Any]) -> "Estimator":

@@ -60,8 +60,8 @@ def without_fence(text: str) -> str:
 
 def without_label(text: str) -> str:
     """The text without a leading "Action:", "The answer is", "My guess is", "I choose"."""
-    found = _LABEL.match(text)
-    return text[found.end() :].lstrip() if found and found.end() < len(text) else text
+    label = _LABEL.match(text)
+    return text[label.end() :].lstrip() if label and label.end() < len(text) else text
 
 
 def _without_pair(text: str) -> str:
@@ -87,32 +87,32 @@ def read_action(
     The whole text counts first, then `[…]`, then the lines; beside these, no other words may name
     or negate an action.
     """
-    said = spoken(action)
-    if len(said) > MAX_CHARACTERS:
+    answer = spoken(action)
+    if len(answer) > MAX_CHARACTERS:
         return None
-    whole = read(said)
+    whole = read(answer)
     if whole is None:
-        whole = read(bare(said))
+        whole = read(bare(answer))
     if whole is not None:
         return whole
-    bracketed = _BRACKETED.findall(said)
-    parts = bracketed or said.splitlines()
+    bracketed = _BRACKETED.findall(answer)
+    parts = bracketed or answer.splitlines()
     readings = [read(bare(part)) for part in parts]
-    found = {reading for reading in readings if reading is not None}
+    actions = {reading for reading in readings if reading is not None}
     others = [part for part, reading in zip(parts, readings, strict=True) if reading is None]
-    others += [_BRACKETED.sub("\n", said)] if bracketed else []
+    others += [_BRACKETED.sub("\n", answer)] if bracketed else []
     rest = "\n".join(others)
-    return None if len(found) != 1 or mentions(rest) or negates(rest) else found.pop()
+    return None if len(actions) != 1 or mentions(rest) or negates(rest) else actions.pop()
 
 
 def read_option(action: str, options: Collection[str]) -> str | None:
     """The option that an agent's text names (see `read_action`), in any case; None without one."""
-    said = spoken(action)
-    if said in options:
-        return said
+    answer = spoken(action)
+    if answer in options:
+        return answer
     by_words = {_one_line(option): option for option in options}
     return read_action(
-        said,
+        answer,
         lambda text: by_words.get(_one_line(text)),
         lambda text: names_any(text, options),
     )
@@ -120,8 +120,8 @@ def read_option(action: str, options: Collection[str]) -> str | None:
 
 def names_any(text: str, options: Collection[str]) -> bool:
     """Whether one of the options stands in a text, as whole words in any case."""
-    said = words(text)
-    return any(words(option) in said for option in options)
+    sentence = words(text)
+    return any(words(option) in sentence for option in options)
 
 
 def _one_line(text: str) -> str:

@@ -74,15 +74,15 @@ def row_problem(row: Any, envs: "EnvPool") -> str | None:
     try:
         env = envs.get(row)
     except Exception as error:  # a user's environment may raise anything
-        return f"{row['env_class_path']} cannot be made: {_said(error)}"
+        return f"{row['env_class_path']} cannot be made: {_message(error)}"
     try:
         problem = env.check_task(row["task_data"])
     except Exception as error:
-        problem = _said(error)
+        problem = _message(error)
     return None if problem is None else f"{env.name}: {problem}"
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
@@ -174,9 +174,9 @@ class EnvPool:
         self._trust = trust
         self._template_options = template_options
         self._envs: dict[tuple[str, str], MultistepEnv] = {}
-        self._given = [self._over_tokenizer(env) for env in envs]
-        for number, env in enumerate(self._given):
-            if any(_alike(env, other) for other in self._given[:number]):
+        self._own = [self._over_tokenizer(env) for env in envs]
+        for number, env in enumerate(self._own):
+            if any(_alike(env, other) for other in self._own[:number]):
                 raise ValueError(f"envs holds two {env.name} with the same env_config")
 
     @property
@@ -197,8 +197,8 @@ class EnvPool:
         """The environment of a class path and config. Raises UnknownEnvironment or ConfigError."""
         key = (path, config_key(path, config))
         if key not in self._envs:
-            given = next((env for env in self._given if plays(env, path, config)), None)
-            self._envs[key] = given or self._made(path, config)
+            own = next((env for env in self._own if plays(env, path, config)), None)
+            self._envs[key] = own or self._made(path, config)
         return self._envs[key]
 
     def put(self, path: str, config: Mapping[str, Any], env: MultistepEnv) -> None:

@@ -108,7 +108,7 @@ class KnownGame(ListedTasks):
 
     A subclass defines `best_action`, `notes` and, if that takes long, `prepare`. Its states are
     dicts; the base writes the position in the trial to `state["trial"]`, and reads the last answer
-    from `state["said"]`. They hold what their player may know: of earlier episodes what
+    from `state["reply"]`. They hold what their player may know: of earlier episodes what
     `_carry_over` takes along, which is called if the episodes carry. Tasks are seeds unless the
     subclass defines others.
     """
@@ -151,10 +151,10 @@ class KnownGame(ListedTasks):
         return int(state["trial"].episode) if self.carries else 0
 
     def _format_result(self, state: Any, reward: float) -> str:
-        return str(state["said"])
+        return str(state["reply"])
 
     def _format_reflection(self, state: Any, reward: float) -> str:
-        return f"{state['said']} {self.reflect}"
+        return f"{state['reply']} {self.reflect}"
 
     def _format_memory(self, reflection: str) -> str:
         return f"Notes: {reflection}"
@@ -227,7 +227,7 @@ class KnownGame(ListedTasks):
             raise ConfigError(f"{self.name}: no player is known to be optimal: {error}") from error
         return KnownGameAgent(self, lambda state, memory: self.best_action(state, kind))
 
-    def drawn_agent(self, draw: Draw, seed: Any) -> Agent:
+    def random_agent(self, draw: Draw, seed: Any) -> Agent:
         """A teacher that draws its actions: a model that imitates it learns how to act and to take
         notes, but has to find out itself how to play well."""
         rng = random.Random(seed)

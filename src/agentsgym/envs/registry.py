@@ -51,7 +51,7 @@ def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
     """Whether a registered name or a dotted path is this class; imports nothing."""
     name = registered_name(env_class)
     return name_or_path == _path_of(env_class) or (
-        name is not None and name == _meant_by(name_or_path)
+        name is not None and name == _registered_name(name_or_path)
     )
 
 
@@ -62,7 +62,7 @@ def find(name_or_path: str, trust: Trust = False) -> type[MultistepEnv]:
     or contains its module or a parent package. A path inside the package is only imported if it
     belongs to an environment. Raises UnknownEnvironment.
     """
-    name = _meant_by(name_or_path)
+    name = _registered_name(name_or_path)
     if name is not None:
         return _CLASSES[name] if name in _CLASSES else _load(_PATHS[name], True)
     if "." not in name_or_path or name_or_path.startswith("agentsgym."):
@@ -93,7 +93,7 @@ def make(
     return env.with_tokenizer(tokenizer, template_options) if template_options else env
 
 
-def _meant_by(name_or_path: str) -> str | None:
+def _registered_name(name_or_path: str) -> str | None:
     """The registered Name that a name or path means: `Name` itself, `agentsgym.envs.Name`,
     `agentsgym.envs.Name.NameEnv`, the path of its class, and for a class of this package also the
     path in a parent package."""

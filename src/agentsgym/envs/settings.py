@@ -44,7 +44,7 @@ class Mark:
 
 PATH = Mark()
 """Marks a setting that names a file or folder: dataset rows may name some only."""
-GIVEN = Mark()
+RESERVED = Mark()
 """Marks a server's address, what is sent there as a key, or sizes that could fill the memory:
 dataset rows may only repeat what the program itself gave."""
 
@@ -189,7 +189,7 @@ _HAND_OVER = "; if this is intended, pass the environment object with envs=[env]
 def remember_own(kind: type[EnvSettings], config: Mapping[str, Any]) -> None:
     """Let rows repeat the paths, servers and sizes of this configuration from now on."""
     _OWN.update(map(real_path, paths_of(kind, config).values()))
-    _OWN.add(_plain(given_of(kind, config)))
+    _OWN.add(_plain(reserved_of(kind, config)))
 
 
 def check_row_config(env_name: str, kind: type[EnvSettings], config: Mapping[str, Any]) -> None:
@@ -200,11 +200,11 @@ def check_row_config(env_name: str, kind: type[EnvSettings], config: Mapping[str
             checked_path(path, [*task_directories(), *own])
         except (ValueError, RuntimeError, OSError) as error:
             raise ConfigError(f"{env_name}: env_config.{name}: {error}") from None
-    given = given_of(kind, config)
-    if given and _plain(given) not in _OWN:
-        named = ", ".join(f"env_config.{name}" for name in given)
+    values = reserved_of(kind, config)
+    if values and _plain(values) not in _OWN:
+        keys = ", ".join(f"env_config.{name}" for name in values)
         raise ConfigError(
-            f"{env_name}: {named}: a row may only repeat what this program gave to an environment"
+            f"{env_name}: {keys}: a row may only repeat what this program gave to an environment"
             f"{_HAND_OVER}"
         )
 
@@ -219,10 +219,10 @@ def check_limits(env_name: str, config: EnvSettings) -> None:
         )
 
 
-def cache_folder(name: str, given: str | None = None) -> Path:
-    """`given`, else the folder `name` in agentsgym's cache (XDG_CACHE_HOME or ~/.cache)."""
-    if given is not None:
-        return Path(given).expanduser()
+def cache_folder(name: str, folder: str | None = None) -> Path:
+    """`folder`, else the folder `name` in agentsgym's cache (XDG_CACHE_HOME or ~/.cache)."""
+    if folder is not None:
+        return Path(folder).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "agentsgym" / name
 
@@ -237,13 +237,13 @@ def task_directories(*, trusted: bool = False) -> list[Path]:
 
 def paths_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, str]:
     """The files and folders that a configuration names, by their keys."""
-    named = _marked(kind, config, PATH)
-    return {name: value for name, value in named.items() if isinstance(value, str)}
+    values = _marked(kind, config, PATH)
+    return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
-def given_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, Any]:
+def reserved_of(kind: type[EnvSettings], config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a configuration that only the program itself may choose."""
-    return _marked(kind, config, GIVEN)
+    return _marked(kind, config, RESERVED)
 
 
 def _marked(kind: type[EnvSettings], config: Mapping[str, Any], mark: Mark) -> dict[str, Any]:
@@ -251,5 +251,5 @@ def _marked(kind: type[EnvSettings], config: Mapping[str, Any], mark: Mark) -> d
     return {name: config[name] for name in names if config.get(name)}
 
 
-def _plain(given: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, repr(given[name])) for name in sorted(given))
+def _plain(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, repr(values[name])) for name in sorted(values))

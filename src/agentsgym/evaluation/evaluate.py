@@ -72,7 +72,7 @@ def select(
     if size <= count:
         return list(range(size))
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index in _drawn(size, count, np.random.default_rng(seed)).tolist():
+    for index in _random_indices(size, count, np.random.default_rng(seed)).tolist():
         row = check_row(rows[index], index)
         members[row["env_class_path"], cluster(row["task_data"])].append(index)
     rounds = [
@@ -83,7 +83,7 @@ def select(
     return sorted(index for _, _, index in sorted(rounds)[:count])
 
 
-def _drawn(size: int, count: int, rng: np.random.Generator) -> Ints:
+def _random_indices(size: int, count: int, rng: np.random.Generator) -> Ints:
     """The rows that `select` looks at, in the order in which it does."""
     if size <= _MOST_SEEN:
         return rng.permutation(size)

@@ -35,9 +35,9 @@ def cluster_bootstrap(
     sums, sizes = cluster_sums(values, clusters)
     if not len(sums):
         return math.nan, math.nan
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
+    choices = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
     with np.errstate(over="ignore", invalid="ignore"):  # the sum may exceed every float
-        means = sums[drawn].sum(axis=1) / sizes[drawn].sum(axis=1)
+        means = sums[choices].sum(axis=1) / sizes[choices].sum(axis=1)
         low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
 
@@ -113,7 +113,7 @@ def cluster_mean(values: Sequence[float], clusters: Sequence[Hashable]) -> Clust
 
 
 def spread_interval(
-    found: ClusterMean,
+    estimate: ClusterMean,
     values: Sequence[float],
     clusters: Sequence[Hashable],
     low: float,
@@ -125,12 +125,12 @@ def spread_interval(
     clusters up to Wilson's upper bound of 0 in G may have any other mean, so the ends are the mean
     moved by that share towards `low` and `high` (where these are finite).
     """
-    if found.clusters < 2 or not clusters_alike(values, clusters):
-        return found.interval()
-    unseen = wilson(0, found.clusters)[1]
+    if estimate.clusters < 2 or not clusters_alike(values, clusters):
+        return estimate.interval()
+    unseen = wilson(0, estimate.clusters)[1]
     return (
-        found.mean - unseen * (found.mean - low if math.isfinite(low) else 0.0),
-        found.mean + unseen * (high - found.mean if math.isfinite(high) else 0.0),
+        estimate.mean - unseen * (estimate.mean - low if math.isfinite(low) else 0.0),
+        estimate.mean + unseen * (high - estimate.mean if math.isfinite(high) else 0.0),
     )
 
 

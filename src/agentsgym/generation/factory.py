@@ -72,10 +72,10 @@ def choose(settings: EngineSettings, *, training: bool) -> EngineEntry:
     Raises ConfigError for an engine that does not serve the purpose, a missing setting that it
     needs, and a setting that it would ignore.
     """
-    named = settings.name or ("vllm" if settings.urls or settings.launch else "embedded")
-    if named not in ENGINES:
-        raise ConfigError(f"engine.name must be one of {', '.join(ENGINES)}, got {named!r}")
-    entry = ENGINES[named]
+    name = settings.name or ("vllm" if settings.urls or settings.launch else "embedded")
+    if name not in ENGINES:
+        raise ConfigError(f"engine.name must be one of {', '.join(ENGINES)}, got {name!r}")
+    entry = ENGINES[name]
     problem = _problem(entry, settings, training)
     if problem is not None:
         raise ConfigError(problem)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from agentsgym.generation.loop_thread import LoopDied, LoopThread
-from agentsgym.rollout.threads import check_wanted
+from agentsgym.rollout.threads import check_abandoned
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Exchange(Generic[T]):
         self._loop = loop
         self._timeout = timeout
         # Messages to answer; None at the end, when there is a result or an error.
-        self._asked: queue.SimpleQueue[list[Mapping[str, Any]] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[list[Mapping[str, Any]] | None] = queue.SimpleQueue()
         self._question: asyncio.Future[str] | None = None
         self._ended = False
         self._results: list[T] = []
@@ -72,7 +72,7 @@ class Exchange(Generic[T]):
         if self._question is not None:
             raise RuntimeError("one session can only answer one question at a time")
         self._question = asyncio.get_running_loop().create_future()
-        self._asked.put([dict(message) for message in messages])
+        self._requests.put([dict(message) for message in messages])
         try:
             return await self._question
         finally:
@@ -128,16 +128,16 @@ class Exchange(Generic[T]):
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
-            self._asked.put(None)
+            self._requests.put(None)
 
     def _next(self) -> list[Mapping[str, Any]] | None:
         deadline = time.monotonic() + self._timeout
         while time.monotonic() <= deadline:
             try:
-                return self._asked.get(timeout=_WATCH_SECONDS)
+                return self._requests.get(timeout=_WATCH_SECONDS)
             except queue.Empty:
-                check_wanted()
-                if self._asked.empty():
+                check_abandoned()
+                if self._requests.empty():
                     self._loop.check()
         raise ExchangeError(f"no question within {self._timeout:g} seconds")
 

@@ -130,9 +130,9 @@ class TextGymEnv(MultistepEnv):
         self, session_id: str, state: RunningGym, action: str
     ) -> tuple[RunningGym, float, bool, dict[str, Any]]:
         with _drawing_from(state.randomness):
-            observation, reward, terminated, truncated, told = _answer(state.gym.step(action))
-            state.text = self.text_of(observation, told or {})
-        info: dict[str, Any] = {"gym": dict(told or {})}
+            observation, reward, terminated, truncated, gym_info = _answer(state.gym.step(action))
+            state.text = self.text_of(observation, gym_info or {})
+        info: dict[str, Any] = {"gym": dict(gym_info or {})}
         done = bool(terminated or truncated)
         if done:
             info["win"] = reward >= self.config.win_reward
@@ -166,8 +166,8 @@ class TextGymEnv(MultistepEnv):
 def _answer(returned: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
     """What a foreign `step` returned: observation, reward, terminated, truncated, info."""
     if isinstance(returned, Mapping) and {"observations", "reward", "done"} <= set(returned):
-        told = returned.get("metadata") or {}
-        return returned["observations"], returned["reward"], returned["done"], False, told
+        metadata = returned.get("metadata") or {}
+        return returned["observations"], returned["reward"], returned["done"], False, metadata
     if isinstance(returned, tuple) and len(returned) == 5:
         return returned
     if isinstance(returned, tuple) and len(returned) == 4:

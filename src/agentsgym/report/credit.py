@@ -58,8 +58,8 @@ def compare_credit(
                         tokens=spans[key][1].length if key in spans else 0,
                         failed=rollout.failed,
                         credit={
-                            name: found[rollout.group, rollout.index].get(key, 0.0)
-                            for name, found in by_name.items()
+                            name: values[rollout.group, rollout.index].get(key, 0.0)
+                            for name, values in by_name.items()
                         },
                     )
                 )

@@ -61,9 +61,9 @@ def find_tokenizer(
     return None
 
 
-def load_pieces(path: Path | None, named: bool = False) -> Pieces:
+def load_pieces(path: Path | None, required: bool = False) -> Pieces:
     """The texts of a tokenizer file or of a directory with one; without a file that can be read,
-    tokens have numbers only. Raises ConfigError for one that the user `named`."""
+    tokens have numbers only. Raises ConfigError for one that is `required`."""
     if path is None:
         return Pieces()
     file = path / _FILE if path.is_dir() else path
@@ -74,7 +74,7 @@ def load_pieces(path: Path | None, named: bool = False) -> Pieces:
             raise ValueError("it is too large")
         return Pieces(Tokenizer.from_file(str(file)))
     except Exception as error:  # the Rust library raises bare Exceptions
-        if named:
+        if required:
             raise ConfigError(f"{file} is not a tokenizer: {error}") from None
         return Pieces()
 

@@ -87,13 +87,13 @@ def _read_all(
     paths: Iterable[Path], read: Callable[[Path], Iterator[T]], problems: list[str]
 ) -> list[T]:
     """The contents of all files, of a damaged one up to the damage."""
-    found: list[T] = []
+    records: list[T] = []
     for path in paths:
         try:
-            found.extend(read(path))
+            records.extend(read(path))
         except _UNREADABLE as error:
             problems.append(str(error))
-    return found
+    return records
 
 
 def _group(line: StoredRollout) -> int:
@@ -176,7 +176,7 @@ class Source:
     def pieces(self) -> Pieces:
         """The texts of its tokens."""
         if self.tokenizer is not None:
-            return load_pieces(self.tokenizer, named=True)
+            return load_pieces(self.tokenizer, required=True)
         return load_pieces(find_tokenizer(self.directory, self.settings, self._is_inside))
 
     @property

@@ -276,11 +276,11 @@ def _markup(table: FigureTable) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    drawing = _drawn(cell.estimate) if isinstance(cell, Scaled) else ""
+    drawing = _drawing(cell.estimate) if isinstance(cell, Scaled) else ""
     return f"<td>{_text(cell)}{drawing}</td>"
 
 
-def _drawn(one: MeanWithInterval) -> str:
+def _drawing(one: MeanWithInterval) -> str:
     """The value as a point and its interval as a line, between lines at the references."""
     low, high = (_place(end if end == end else one.value) for end in one.ci95)
     middle = _HEIGHT / 2

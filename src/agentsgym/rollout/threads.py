@@ -2,7 +2,7 @@
 
 The interpreter joins an executor of the standard library at its end, however long its threads
 block. These threads are different: `close` only waits a moment for them, and a thread that waits
-for a worker finds out (`check_wanted`) that its result is no longer needed.
+for a worker finds out (`check_abandoned`) that its result is no longer needed.
 """
 
 import queue
@@ -22,10 +22,10 @@ class Abandoned(RuntimeError):
     """The caller of this thread no longer waits for it."""
 
 
-def check_wanted() -> None:
+def check_abandoned() -> None:
     """Raise Abandoned in a thread whose pool was abandoned."""
-    given_up: threading.Event | None = getattr(_HERE, "given_up", None)
-    if given_up is not None and given_up.is_set():
+    abandonment: threading.Event | None = getattr(_HERE, "abandonment", None)
+    if abandonment is not None and abandonment.is_set():
         raise Abandoned("the run that this session belongs to has ended")
 
 
@@ -37,7 +37,7 @@ class Threads:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], Any] | None] = (
             queue.SimpleQueue()
         )
-        self._given_up = threading.Event()
+        self._abandonment = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def submit(self, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
@@ -53,7 +53,7 @@ class Threads:
     def close(self, *, abandon: bool) -> None:
         """End idle threads; with `abandon` also threads that wait for a worker."""
         if abandon:
-            self._given_up.set()
+            self._abandonment.set()
         for _ in self._threads:
             self._calls.put(None)
         deadline = time.monotonic() + JOIN_SECONDS
@@ -61,9 +61,9 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _serve(self) -> None:
-        _HERE.given_up = self._given_up
+        _HERE.abandonment = self._abandonment
         while (item := self._calls.get()) is not None:
-            if not self._given_up.is_set():
+            if not self._abandonment.is_set():
                 _carry_out(*item)
             del item  # an idle thread must not keep a session alive
 

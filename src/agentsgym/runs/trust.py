@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
-from agentsgym.envs.settings import given_of, paths_of
+from agentsgym.envs.settings import paths_of, reserved_of
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.adapters import is_adapter
 from agentsgym.runs.settings import RunConfig
@@ -99,7 +99,7 @@ def outside_of_env(env: str, env_config: Mapping[str, Any], trust: Trust = False
     imported."""
     import_from_here(env)
     keys = find(env, trust).Settings
-    return {**paths_of(keys, env_config), **given_of(keys, env_config)}
+    return {**paths_of(keys, env_config), **reserved_of(keys, env_config)}
 
 
 def check_untrusted(

@@ -58,7 +58,7 @@ class PlainCodec:
     def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
         self.control = ControlTokens(tokenizer)
         self.turn_end = _end_of_text(tokenizer)
-        self._meant = special_tokens_meant
+        self._verbatim = special_tokens_meant
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Encode the contents of all messages and join them."""
@@ -73,7 +73,7 @@ class PlainCodec:
         return self.control.encode(self.control.mark(text, own=True))
 
     def _encode(self, message: Message) -> tuple[int, ...]:
-        return self.control.encode(_marked(message, self.control, self._meant)["content"])
+        return self.control.encode(_marked(message, self.control, self._verbatim)["content"])
 
 
 class TemplateCodec:
@@ -102,7 +102,7 @@ class TemplateCodec:
         self.turn_end = self._turn_end() or _end_of_text(tokenizer)
         template = self.template
         _log_additions(template.source or "", template.default_system_prompt(), template.dated)
-        self._meant = special_tokens_meant
+        self._verbatim = special_tokens_meant
         self._around: dict[str, list[str]] = {}
         self._appends: dict[tuple[str, ...], bool] = {}
         self._opened: dict[tuple[tuple[str, str], ...], tuple[Opening, list[Message]]] = {}
@@ -230,7 +230,7 @@ class TemplateCodec:
         return self.control.encode(text[:start] + closing[0][0]) if closing else ()
 
     def _marked(self, messages: Sequence[Message]) -> list[Message]:
-        return [_marked(message, self.control, self._meant) for message in messages]
+        return [_marked(message, self.control, self._verbatim) for message in messages]
 
 
 Codec = PlainCodec | TemplateCodec
@@ -266,11 +266,11 @@ def _end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
     return () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
 
 
-def _marked(message: Message, control: ControlTokens, meant: bool) -> Message:
-    """The message with the control tokens in its content marked as ordinary text. With `meant`,
+def _marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
+    """The message with the control tokens in its content marked as ordinary text. With `verbatim`,
     control tokens are kept in all messages but the assistant's."""
     own = message["role"] == "assistant"
-    if meant and not own:
+    if verbatim and not own:
         return message
     return {"role": message["role"], "content": control.mark(message["content"], own)}
 

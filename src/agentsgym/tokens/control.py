@@ -41,12 +41,12 @@ class ControlTokens:
         special = {text for text, (_, is_special) in known.items() if is_special}
         written = template.written if template else TemplateText()
         source = template.source if template else None
-        named = _named_in(source, written.around, known.keys())
-        marking = special | _turn_markers(source, written, named)
-        self._id_of = {text: known[text][0] for text in special | named}
+        mentions = _tokens_in(source, written.around, known.keys())
+        marking = special | _turn_markers(source, written, mentions)
+        self._id_of = {text: known[text][0] for text in special | mentions}
         self.ids = frozenset(self._id_of.values())
         self._unknown = getattr(tokenizer, "unk_token_id", None)
-        self._theirs = _pattern(frozenset(special | named))
+        self._theirs = _pattern(frozenset(special | mentions))
         self._own = _pattern(frozenset(marking))
         self._marked = re.compile(f"{_START}({self._theirs.pattern}){_END}|[{_START}{_END}]")
         # Some added tokens are searched in the normalized text, and normalizing may create one.
@@ -171,7 +171,7 @@ def _normalizer(tokenizer: Tokenizer) -> Callable[[str], str] | None:
     return normalize
 
 
-def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[str]:
+def _tokens_in(template: str | None, around: str, added: Iterable[str]) -> set[str]:
     """The added tokens that appear in a template's source or in its output."""
     tree = parse_template(template) if template else None
     if tree is None:
@@ -184,13 +184,13 @@ def _named_in(template: str | None, around: str, added: Iterable[str]) -> set[st
     return {token for token in added if token in text}
 
 
-def _turn_markers(template: str | None, written: TemplateText, named: set[str]) -> set[str]:
-    """The tokens in `named` that begin or end turns: the template writes them around messages, and
-    either writes them after every answer or never searches a message for them."""
-    around = written.around if written.after else "\0".join(named)
+def _turn_markers(template: str | None, written: TemplateText, mentions: set[str]) -> set[str]:
+    """The tokens in `mentions` that begin or end turns: the template writes them around messages,
+    and either writes them after every answer or never searches a message for them."""
+    around = written.around if written.after else "\0".join(mentions)
     return {
         token
-        for token in named
+        for token in mentions
         if token in written.after or (token in around and token not in _looked_for(template))
     }
 

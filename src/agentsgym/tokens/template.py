@@ -177,10 +177,10 @@ def _in_parts(message: Message) -> dict[str, Any]:
 def template_source(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
     """The source of the template that renders: the one in `options`, else the tokenizer's own (the
     default one of several). None if there is none or if it cannot be found."""
-    named = options.get("chat_template")
+    choice = options.get("chat_template")
     own = tokenizer.chat_template
     known = own if isinstance(own, Mapping) else {"default": own}
-    source = known.get(named or "default", named)
+    source = known.get(choice or "default", choice)
     return source if isinstance(source, str) and source else None
 
 

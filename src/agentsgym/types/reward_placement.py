@@ -68,14 +68,14 @@ def per_token_rewards(rollout: Rollout) -> list[Floats]:
     ]
 
 
-def row_rewards(rollout: Rollout, row: Row, given: Mapping[int, Floats] | None = None) -> Floats:
-    """The rewards on one row's tokens, as they follow from the steps; `given` replaces those of
+def row_rewards(rollout: Rollout, row: Row, own: Mapping[int, Floats] | None = None) -> Floats:
+    """The rewards on one row's tokens, as they follow from the steps; `own` replaces those of
     some scored episodes, shape (T,) each."""
     rewards = np.zeros(len(row.token_ids))
     for episode in () if rollout.failed else rollout.episodes:
-        if episode.score_weight and given is not None and episode.index in given:
-            given_here = given[episode.index]  # made when the row was shorter
-            rewards[: len(given_here)] += given_here
+        if episode.score_weight and own is not None and episode.index in own:
+            values = own[episode.index]  # made when the row was shorter
+            rewards[: len(values)] += values
             continue
         spans = [
             span

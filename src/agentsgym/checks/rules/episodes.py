@@ -108,7 +108,7 @@ def _play(env: MultistepEnv, tasks: Sequence[Task], seed: int) -> int:
 
 def _open() -> dict[str, int]:
     gc.collect()
-    found = {"threads": threading.active_count()}
+    counts = {"threads": threading.active_count()}
     if os.path.isdir(_FILES):
-        found["files or connections"] = len(os.listdir(_FILES))
-    return found
+        counts["files or connections"] = len(os.listdir(_FILES))
+    return counts

@@ -116,8 +116,8 @@ def yardstick(context: Context) -> Yardstick:
     """Measure constant actions, once per check."""
     if context.yardstick is None:
         context.yardstick = _measured(context)
-    found: Yardstick = context.yardstick
-    return found
+    yardstick: Yardstick = context.yardstick
+    return yardstick
 
 
 def _measured(context: Context) -> Yardstick:
@@ -141,16 +141,16 @@ def _chosen(vocabulary: Sequence[str], count: int, seed: int) -> list[str]:
 
 def _vocabulary(context: Context, tasks: Sequence[Task]) -> tuple[str, ...]:
     """Every possible action or answer in these tasks, including the words of the tasks."""
-    heard: list[str] = []
+    offers: list[str] = []
 
     def listen(env: MultistepEnv, request: GenerationRequest, number: int) -> str:
         if len(request.messages) <= 2:
-            heard.extend(candidates(env, request)[:400])
+            offers.extend(candidates(env, request)[:400])
         return ""
 
     play_alone(context.make(None), tasks, listen)
     words = [word for task in tasks for word in words_in(task)]
-    return tuple(dict.fromkeys([*words, *heard]))
+    return tuple(dict.fromkeys([*words, *offers]))
 
 
 NEAR = 0.8

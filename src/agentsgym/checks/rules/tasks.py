@@ -26,8 +26,8 @@ def tasks(context: Context) -> Finding:
     train, held_out = context.train, context.held_out
     if train is None or held_out is None:
         missing = "get_train_dataset" if train is None else "get_eval_dataset"
-        if context.given:
-            return Finding("tasks", True, f"{len(context.given)} given; {missing} is not defined")
+        if context.extra:
+            return Finding("tasks", True, f"{len(context.extra)} given; {missing} is not defined")
         return Finding("tasks", False, f"{missing} is not defined")
     problem = _row_problem(context)
     if problem:

@@ -32,10 +32,10 @@ def data_root(setting: str | None) -> Path | None:
 
     Raises NoGames if `setting` contains no split.
     """
-    named = setting or os.environ.get("ALFWORLD_DATA")
-    if not named:
+    folder = setting or os.environ.get("ALFWORLD_DATA")
+    if not folder:
         return None
-    root = Path(os.path.expandvars(named)).expanduser()
+    root = Path(os.path.expandvars(folder)).expanduser()
     for candidate in (root, root / "json_2.1.1"):
         if any((candidate / split).is_dir() for split in SPLITS):
             return candidate

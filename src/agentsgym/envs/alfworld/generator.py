@@ -69,8 +69,8 @@ def generate(folder: Path, task_type: str, split: str, seed: int) -> Path:
     rng = Random(f"{task_type}/{split}/{seed}")
     with published(folder) as scratch:
         for _ in range(ATTEMPTS):
-            drawn = _draw(task_type, split, rng)
-            if drawn is not None and _write(scratch, *drawn, f"{task_type}_{seed}", rng):
+            game = _draw(task_type, split, rng)
+            if game is not None and _write(scratch, *game, f"{task_type}_{seed}", rng):
                 return final
         raise GenerationFailed(f"no valid {task_type} game from seed {seed} in {ATTEMPTS} attempts")
 

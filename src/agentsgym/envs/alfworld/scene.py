@@ -79,13 +79,13 @@ def furnish(floor_plan: int, rng: Random) -> Scene:
         known.setdefault(kind, []).append(object_id)
     receptacles: list[Thing] = []
     for kind in sorted(static & object_kinds(floor_plan) & set(constants.VAL_RECEPTACLE_OBJECTS)):
-        ids = known.get(kind) or _drawn_ids(kind, rng)
+        ids = known.get(kind) or _random_ids(kind, rng)
         chosen = sorted(rng.sample(ids, min(len(ids), MAX_PER_CLASS)))
         receptacles.extend(Thing(kind, pddl_name(object_id)) for object_id in chosen)
     return Scene(floor_plan, _thinned(receptacles, rng))
 
 
-def _drawn_ids(kind: str, rng: Random) -> list[str]:
+def _random_ids(kind: str, rng: Random) -> list[str]:
     ids = [_object_id(kind, rng) for _ in range(rng.randint(1, _MANY.get(kind, 1)))]
     whole = {"SinkBasin": "Sink", "BathtubBasin": "Bathtub"}
     return [whole[kind] + i.removeprefix(kind) + f"|{kind}" for i in ids] if kind in whole else ids

@@ -44,7 +44,7 @@ class ArmsState(TypedDict):
     carried: Counts
     counts: Counts
     steps: int
-    said: str
+    reply: str
 
 
 class BanditEnv(KnownGame):
@@ -107,7 +107,7 @@ class BanditEnv(KnownGame):
             carried=no_counts(len(self.arm_names)),
             counts=no_counts(len(self.arm_names)),
             steps=0,
-            said="",
+            reply="",
         )
 
     def _carry_over(self, state: ArmsState, last: ArmsState) -> None:
@@ -115,7 +115,7 @@ class BanditEnv(KnownGame):
 
     def _format_prompt(self, state: ArmsState, step: int) -> str:
         if step > 0:
-            return state["said"]
+            return state["reply"]
         *most, last = self.arm_names
         arms, place = f"{', '.join(most)} or {last}", state["trial"].round_line("same arms")
         if self.config.explain_actions:
@@ -138,15 +138,15 @@ class BanditEnv(KnownGame):
         info: dict[str, Any] = {"stop_reason": "pulls_used"}
         best = max(state["probabilities"])
         if arm is None:
-            after["said"] = NO_ARM
+            after["reply"] = NO_ARM
             info["metrics"] = {"regret": best, "best_arm": 0.0}
             info |= {"malformed": True, "win": False, "anchor": self._anchor(after)}
             return after, 0.0, done, info
         pulled, episode = sum(state["counts"][arm]), state["trial"].episode
-        drawn = session_seed("bandit", state["seed"], episode, arm, pulled) / 2**63
-        success = drawn < state["probabilities"][arm]
+        chance = session_seed("bandit", state["seed"], episode, arm, pulled) / 2**63
+        success = chance < state["probabilities"][arm]
         after["counts"] = observe(state["counts"], arm, success)
-        after["said"] = f"{self.arm_names[arm]} {'won' if success else 'lost'}."
+        after["reply"] = f"{self.arm_names[arm]} {'won' if success else 'lost'}."
         gap = best - state["probabilities"][arm]
         info["metrics"] = {"regret": gap, "best_arm": float(gap == 0)}
         info |= {"win": gap == 0, "success": success, "anchor": self._anchor(after)}
@@ -196,7 +196,7 @@ class BanditEnv(KnownGame):
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """The agent that pulls random arms and writes correct notes."""
-        return self.drawn_agent(lambda state, rng, _: rng.choice(self.arm_names), seed)
+        return self.random_agent(lambda state, rng, _: rng.choice(self.arm_names), seed)
 
 
 def _known(state: ArmsState) -> Counts:
@@ -213,13 +213,13 @@ def read_task(
     seed = task_data.get("seed", 0 if "probabilities" in task_data else None)
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ValueError(f"task_data needs a 'seed' (an int) or 'probabilities', got {task_data!r}")
-    given = task_data.get("probabilities")
-    if given is None:
+    values = task_data.get("probabilities")
+    if values is None:
         rng = random.Random(f"bandit-{seed}")
         return seed, tuple(rng.betavariate(*prior) for _ in range(arms))
-    numbers = [p for p in given if isinstance(p, int | float) and 0 <= p <= 1]
-    if len(numbers) != len(given) or len(given) != arms:
+    numbers = [p for p in values if isinstance(p, int | float) and 0 <= p <= 1]
+    if len(numbers) != len(values) or len(values) != arms:
         raise ValueError(
-            f"task_data['probabilities'] must be {arms} numbers in [0, 1], got {given!r}"
+            f"task_data['probabilities'] must be {arms} numbers in [0, 1], got {values!r}"
         )
     return seed, tuple(float(p) for p in numbers)

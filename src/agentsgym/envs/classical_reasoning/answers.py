@@ -71,34 +71,34 @@ def final_answer(action: str) -> str:
     """
     if len(action) > MAX_ACTION_CHARACTERS:
         return ""
-    said = without_fence(spoken(action))
-    found = _boxed(said)
-    if found is None:
-        found = _tagged(said)
-    if found is None:
-        found = _last(_PHRASE.findall(said))
-    if found is None:
-        found = _last_line(said)
-    answer = found.strip().strip("*").strip()
+    text = without_fence(spoken(action))
+    content = _boxed(text)
+    if content is None:
+        content = _tagged(text)
+    if content is None:
+        content = _last(_PHRASE.findall(text))
+    if content is None:
+        content = _last_line(text)
+    answer = content.strip().strip("*").strip()
     usable = len(answer) <= MAX_ANSWER_CHARACTERS and "\x00" not in answer
     return answer if usable else ""
 
 
-def _tagged(said: str) -> str | None:
+def _tagged(text: str) -> str | None:
     """The content of the last `<answer>…</answer>`; linear in the text's length."""
-    folded = said.lower()
+    folded = text.lower()
     end = folded.rfind("</answer>")
     start = folded.rfind("<answer>", 0, max(end, 0))
-    return None if start < 0 or len(folded) != len(said) else said[start + len("<answer>") : end]
+    return None if start < 0 or len(folded) != len(text) else text[start + len("<answer>") : end]
 
 
-def _last_line(said: str) -> str:
-    lines = [line for line in said.splitlines() if line.strip() and not _FENCE.fullmatch(line)]
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip() and not _FENCE.fullmatch(line)]
     return without_label(lines[-1].strip()) if lines else ""
 
 
-def _last(found: list[str]) -> str | None:
-    return found[-1] if found else None
+def _last(matches: list[str]) -> str | None:
+    return matches[-1] if matches else None
 
 
 def _boxed(text: str) -> str | None:
@@ -137,13 +137,13 @@ def _plain_number(answer: str) -> bool:
     return "\\" not in bare and "^" not in bare and is_number(bare)
 
 
-def is_right(kind: str, right: str, given: str, tolerance: float) -> bool:
-    """Whether `given` is the answer `right`, for one of the kinds exact, choice and number."""
+def is_right(kind: str, right: str, answer: str, tolerance: float) -> bool:
+    """Whether `answer` agrees with `right`, for one of the kinds exact, choice and number."""
     if kind == "choice":
-        return choice(given) is not None and choice(given) == choice(right)
+        return choice(answer) is not None and choice(answer) == choice(right)
     if kind == "number":
-        return same_number(right, given, tolerance)
-    return normalize(right) == normalize(given)
+        return same_number(right, answer, tolerance)
+    return normalize(right) == normalize(answer)
 
 
 def normalize(text: str) -> str:
@@ -164,16 +164,16 @@ def choice(text: str) -> str | None:
     return None if others or listed else match[1].upper()
 
 
-def same_number(right: str, given: str, tolerance: float) -> bool:
+def same_number(right: str, answer: str, tolerance: float) -> bool:
     """Whether both texts contain exactly one number and the numbers agree.
 
     `tolerance` is relative. If one text has a percent sign, its number divided by 100 also counts.
     An answer with several numbers is always wrong.
     """
-    one, other = number(right), number(given)
+    one, other = number(right), number(answer)
     if one is None or other is None:
         return False
-    if _is_percentage(right) == _is_percentage(given):
+    if _is_percentage(right) == _is_percentage(answer):
         return _close(one, other, tolerance)
     share = one if _is_percentage(right) else other
     plain = other if _is_percentage(right) else one
@@ -207,10 +207,10 @@ def number(text: str) -> float | None:
         whole = int(factorial[1])
         return float(math.factorial(whole)) if whole <= MAX_FACTORIAL else None
     for pattern, value in _READ:
-        found = pattern.search(plain)
-        if found:
-            rest = plain[: found.start()] + " " + plain[found.end() :]
-            return None if re.search(r"[\d√^]", rest) else _value(found, value)
+        match = pattern.search(plain)
+        if match:
+            rest = plain[: match.start()] + " " + plain[match.end() :]
+            return None if re.search(r"[\d√^]", rest) else _value(match, value)
     return None
 
 
@@ -249,8 +249,8 @@ def _is_mathematics(letter: str) -> bool:
     return foreign and (unicodedata.category(letter) == "Sm" or letter in "π‰")
 
 
-def _value(found: re.Match[str], value: Callable[..., float]) -> float | None:
-    parts = found.groupdict()
+def _value(match: re.Match[str], value: Callable[..., float]) -> float | None:
+    parts = match.groupdict()
     sign = -1.0 if parts.pop("sign") == "-" else 1.0
     numbers = [float(part.replace(",", "")) for part in parts.values()]
     try:

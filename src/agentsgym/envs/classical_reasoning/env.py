@@ -136,15 +136,15 @@ class ClassicalReasoningEnv(ListedTasks):
     ) -> tuple[ReasoningState, float, bool, dict[str, Any]]:
         if state.done:
             return state, 0.0, True, {"win": state.right == len(state.questions)}
-        given = final_answer(action)
-        if not given:
-            said = "I found no answer in what you said. Please answer."
-            return replace(state, feedback=said), 0.0, False, {"malformed": True, "win": False}
+        answer = final_answer(action)
+        if not answer:
+            feedback = "I found no answer in what you said. Please answer."
+            return replace(state, feedback=feedback), 0.0, False, {"malformed": True, "win": False}
         question = state.questions[state.current]
-        right = self._grader.is_right(question, given, self.config.grading)
+        right = self._grader.is_right(question, answer, self.config.grading)
         after = self._after(state, right)
         win = after.done and after.right == len(after.questions)
-        info: dict[str, Any] = {"win": win, "answer": given, "right": right}
+        info: dict[str, Any] = {"win": win, "answer": answer, "right": right}
         if after.done:
             info["stop_reason"] = "win" if win else "answered"
         return after, self._reward(state) if right else 0.0, after.done, info

@@ -54,43 +54,42 @@ class Grader:
         """A copy in another process starts its own children."""
         return Grader, (self._tolerance, self._timeout)
 
-    def is_right(self, question: KnownQuestion, given: str, grading: str) -> bool:
-        """Whether `given` answers the question. `grading` other than "auto" overrides its kind.
+    def is_right(self, question: KnownQuestion, answer: str, grading: str) -> bool:
+        """Whether `answer` answers the question. `grading` other than "auto" overrides its kind.
 
         Raises MissingExtra if a package for mathematics or reasoning-gym is missing, ValueError if
         reasoning-gym's entry is not the row's question, and GraderFailed if no process starts.
         """
         if isinstance(question, GymQuestion):
-            return self._is_right_in_gym(question, given)
-        return any(self._matches(question, right, given, grading) for right in question.answer)
+            return self._is_right_in_gym(question, answer)
+        return any(self._matches(question, right, answer, grading) for right in question.answer)
 
-    def _matches(self, question: KnownQuestion, right: str, given: str, grading: str) -> bool:
+    def _matches(self, question: KnownQuestion, right: str, answer: str, grading: str) -> bool:
         kind = grading if grading != "auto" else question.kind
         if kind == "auto":
             kind = kind_of(question.question, right)
         if kind != "math":
-            return is_right(kind, right, given, self._tolerance)
-        return is_right("exact", right, given, self._tolerance) or self._equal(right, given)
+            return is_right(kind, right, answer, self._tolerance)
+        return is_right("exact", right, answer, self._tolerance) or self._equal(right, answer)
 
-    def _equal(self, right: str, given: str) -> bool:
+    def _equal(self, right: str, answer: str) -> bool:
         """Whether two texts are the same number, or equal to math-verify, which only gets
         `readable` ones."""
         ensure("math_verify", "reasoning")
-        one, other = right.strip("$ "), given.strip("$ ")
+        one, other = right.strip("$ "), answer.strip("$ ")
         if is_number(one) and is_number(other) and is_right("number", one, other, 1e-12):
             return True
-        return (
-            readable(right) and readable(given) and self._verdict("math", right=right, given=given)
-        )
+        both = readable(right) and readable(answer)
+        return both and self._verdict("math", right=right, answer=answer)
 
-    def _is_right_in_gym(self, question: GymQuestion, given: str) -> bool:
+    def _is_right_in_gym(self, question: GymQuestion, answer: str) -> bool:
         if question.task in TEXT:
-            return any(same_answer(given, right) for right in question.answer)
+            return any(same_answer(answer, right) for right in question.answer)
         ensure("reasoning_gym", "reasoning")
         return self._verdict(
             "reasoning_gym",
             task=question.task,
-            given=given,
+            answer=answer,
             seed=question.seed,
             index=question.index,
             size=question.size,

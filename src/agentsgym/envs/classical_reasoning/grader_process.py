@@ -64,11 +64,11 @@ def _same_mathematics(request: Mapping[str, Any]) -> bool:
     it evaluates the text."""
     math_verify = _math_verify()
     latex = [math_verify.LatexExtractionConfig()]
-    right, given = (
+    right, answer = (
         math_verify.parse(_mathematics(request[name]), latex, parsing_timeout=None)
-        for name in ("right", "given")
+        for name in ("right", "answer")
     )
-    return bool(right and given and math_verify.verify(right, given, timeout_seconds=None))
+    return bool(right and answer and math_verify.verify(right, answer, timeout_seconds=None))
 
 
 def _mathematics(text: str) -> str:
@@ -82,8 +82,8 @@ def _math_verify() -> Any:
     are first used, so each is used once before."""
     package = importlib.import_module("math_verify")
     latex = [package.LatexExtractionConfig()]
-    for right, given in _EXAMPLES:
-        read = [package.parse(f"${text}$", latex, parsing_timeout=None) for text in (right, given)]
+    for right, answer in _EXAMPLES:
+        read = [package.parse(f"${text}$", latex, parsing_timeout=None) for text in (right, answer)]
         package.verify(*read, timeout_seconds=None)
     parser = importlib.import_module("sympy.parsing.sympy_parser")
     setattr(parser, "eval_expr", _number)  # noqa: B010 (mypy does not know this name)
@@ -113,7 +113,7 @@ def _same_in_gym(request: Mapping[str, Any]) -> bool:
             f"reasoning-gym cannot make {request['task']}, seed {request['seed']}, "
             f"{request['index']} of {request['size']}: {error}"
         ) from error
-    score = float(data.score_answer(request["given"], entry))
+    score = float(data.score_answer(request["answer"], entry))
     return math.isfinite(score) and score >= 1.0
 
 

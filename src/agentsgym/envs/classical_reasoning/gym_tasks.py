@@ -14,16 +14,16 @@ _NUMBER = re.compile(r"[-+]?\d{1,100}(\.\d{0,100})?", re.ASCII)
 _GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3}){1,30}(\.\d{1,100})?", re.ASCII)
 
 
-def same_answer(given: str, right: str) -> bool:
+def same_answer(answer: str, right: str) -> bool:
     """Whether two texts are the same without case and white space at the ends of lines and items.
 
     Items of a list, in brackets and quotes or not, are separated by commas. Decimal numbers are
     compared by value; a number alone may have thousands separators.
     """
-    if _items(given) == _items(right):
+    if _items(answer) == _items(right):
         return True
     number = _number(right)
-    grouped = given.replace(",", "") if _GROUPED.fullmatch(given.strip()) else given
+    grouped = answer.replace(",", "") if _GROUPED.fullmatch(answer.strip()) else answer
     return number is not None and _number(grouped) == number
 
 

@@ -151,8 +151,8 @@ def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[KnownQues
             )
         reason = refusal(task)
         if reason is not None:
-            named = f"env_config['gym_tasks'] names {task!r}"
-            raise ConfigError(f"{named}, which is not supported: {reason}")
+            place = f"env_config['gym_tasks'] names {task!r}"
+            raise ConfigError(f"{place}, which is not supported: {reason}")
         questions += _distinct(package, task, count, seed)
     return questions
 

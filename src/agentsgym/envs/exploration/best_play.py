@@ -172,8 +172,8 @@ class Plan:
     def canonical(self, beliefs: Beliefs) -> Beliefs:
         """One of the beliefs that differ only by names: of values, of facts not asked for."""
         rename = _ordered if self.symmetric else _bits_renamed
-        asked, *others = map(rename, beliefs)
-        return (asked, *sorted(others))
+        first, *others = map(rename, beliefs)
+        return (first, *sorted(others))
 
     def asking(self, beliefs: Beliefs, fact: int) -> Beliefs:
         """The beliefs of an episode that asks for another fact."""
@@ -231,8 +231,8 @@ class BestPlayer:
         plan = self._plan
         if episode == len(plan.weights):
             return 0.0
-        asked = (self._value(episode, 0, plan.asking(beliefs, fact)) for fact in range(plan.facts))
-        return sum(asked) / plan.facts
+        values = (self._value(episode, 0, plan.asking(beliefs, fact)) for fact in range(plan.facts))
+        return sum(values) / plan.facts
 
     def _value(self, episode: int, step: int, beliefs: Beliefs) -> float:
         key = (episode, step, self._plan.canonical(beliefs))

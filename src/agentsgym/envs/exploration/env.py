@@ -74,14 +74,14 @@ class ExploreSettings(EnvSettings):
             return values
         episodes, free = values.get("episodes_per_trial"), values.get("free_shots")
         choices = values.get("choices", cls.model_fields["choices"].default)
-        given = [values[key] for key in ("episodes_per_trial", "free_shots") if key in values]
-        if not all(map(_is_count, (*given, choices))):
+        counts = [values[key] for key in ("episodes_per_trial", "free_shots") if key in values]
+        if not all(map(_is_count, (*counts, choices))):
             return values  # they are refused
-        wanted = max(1, choices.bit_length() - 1) if values.get("game") == _SWITCHES else 1
+        shots = max(1, choices.bit_length() - 1) if values.get("game") == _SWITCHES else 1
         if free is None:
-            free = wanted if episodes is None else max(0, min(wanted, episodes - 1))
+            free = shots if episodes is None else max(0, min(shots, episodes - 1))
         if episodes is None:
-            episodes = max(wanted, free) + 1
+            episodes = max(shots, free) + 1
         return {**values, "episodes_per_trial": episodes, "free_shots": free}
 
     @model_validator(mode="after")
@@ -106,7 +106,7 @@ class ExploreState(TypedDict):
     `hidden` has the value of each fact, `question` what this episode asks. `known` is the evidence
     about each fact from this episode and, if the agent may know them (`carry`), from earlier ones.
     `made` lists this episode's informing actions; `steps` counts all actions, including malformed
-    ones; `said` is the last answer, `heard` all answers that `known` comes from.
+    ones; `reply` is the last answer, `replies` all answers that `known` comes from.
     """
 
     seed: int
@@ -116,8 +116,8 @@ class ExploreState(TypedDict):
     known: Beliefs
     made: tuple[Inform, ...]
     steps: int
-    said: str
-    heard: tuple[str, ...]
+    reply: str
+    replies: tuple[str, ...]
 
 
 class ExploreEnv(KnownGame):
@@ -177,8 +177,8 @@ class ExploreEnv(KnownGame):
             known=self.plan.start,
             made=(),
             steps=0,
-            said="",
-            heard=(),
+            reply="",
+            replies=(),
         )
 
     def _begin_episode(
@@ -189,11 +189,11 @@ class ExploreEnv(KnownGame):
         return state
 
     def _carry_over(self, state: ExploreState, last: ExploreState) -> None:
-        state["known"], state["heard"] = last["known"], last["heard"]
+        state["known"], state["replies"] = last["known"], last["replies"]
 
     def _format_prompt(self, state: ExploreState, step: int) -> str:
         if step > 0:
-            return state["said"]
+            return state["reply"]
         game, place = self.game, state["trial"].round_line(self.game.words.same)
         asks = game.asks(state["question"])
         if not self.config.explain_actions:
@@ -218,7 +218,7 @@ class ExploreEnv(KnownGame):
         self, session_id: str, state: ExploreState, action: str
     ) -> tuple[ExploreState, float, bool, dict[str, Any]]:
         move = self.game.read_move(action, state["question"])
-        after: ExploreState = {**state, "steps": state["steps"] + 1, "said": NO_ACTION}
+        after: ExploreState = {**state, "steps": state["steps"] + 1, "reply": NO_ACTION}
         informing, win, done = isinstance(move, Inform), False, after["steps"] >= self.steps
         stop, reward = "actions_used", min(0.0, self.wrong)  # a malformed action earns no more
         if move is not None:
@@ -229,9 +229,9 @@ class ExploreEnv(KnownGame):
             else:
                 win, done = bool(news.value), True
                 reward, stop = (self.right, "right") if win else (self.wrong, "wrong")
-            after["said"] = self.game.say_answer(news, state["question"])
+            after["reply"] = self.game.say_answer(news, state["question"])
             after["known"] = self.plan.learned(state["known"], news)
-            after["heard"] = (*state["heard"], after["said"])
+            after["replies"] = (*state["replies"], after["reply"])
         info = {
             "informing": informing,
             "win": win,
@@ -296,7 +296,7 @@ class ExploreEnv(KnownGame):
 
     def notes(self, state: ExploreState) -> str:
         """The environment's sentences."""
-        return " ".join(state["heard"]) or NOTHING
+        return " ".join(state["replies"]) or NOTHING
 
     def never_informing_agent(self) -> Agent:
         """The agent that plays best without ever informing itself. Raises ConfigError if the trial
@@ -312,9 +312,9 @@ class ExploreEnv(KnownGame):
         """A careless player: it informs itself in the share `teacher_looks` of its actions, about
         anything; otherwise it claims the most probable value in the share `teacher_uses` of its
         claims, else any value."""
-        return self.drawn_agent(self._drawn, f"explore-teacher-{seed}")
+        return self.random_agent(self._draw, f"explore-teacher-{seed}")
 
-    def _drawn(self, state: ExploreState, rng: random.Random, memory: dict[str, Any]) -> str:
+    def _draw(self, state: ExploreState, rng: random.Random, memory: dict[str, Any]) -> str:
         plan, question = self.plan, state["question"]
         if rng.random() < self.config.teacher_looks:
             move: Move = Inform(rng.randrange(plan.facts), rng.randrange(len(plan.queries)))
@@ -348,8 +348,8 @@ def answer_of(true: int, answers: int, noise: float, place: tuple[int, int, int,
 
     `place` is (seed, episode, fact, query, number of the same query's repetition in the episode).
     """
-    drawn = session_seed("explore", *place) / 2**63
-    if drawn >= noise:
+    chance = session_seed("explore", *place) / 2**63
+    if chance >= noise:
         return true
-    other = min(int(drawn / noise * (answers - 1)), answers - 2)
+    other = min(int(chance / noise * (answers - 1)), answers - 2)
     return other + (other >= true)

@@ -101,16 +101,16 @@ class Game:
 
     def asks(self, question: Question) -> str:
         """What an episode asks for; "" if that is always the same."""
-        color, given = self.color(question.fact), question.given + 1
-        return self.one_of(self.words.asks).format(color=color, given=given)
+        color, number = self.color(question.fact), question.given + 1
+        return self.one_of(self.words.asks).format(color=color, given=number)
 
     def say_answer(self, answer: News, question: Question) -> str:
         """The answer to a query, or whether a claim is right."""
         move, color = answer.move, self.color(answer.fact)
         if isinstance(move, Inform):
             names = self.words.answers
-            said = names[answer.value] if names else answer.value + 1
-            return self.words.reply.format(color=color, query=move.query + 1, answer=said)
+            name = names[answer.value] if names else answer.value + 1
+            return self.words.reply.format(color=color, query=move.query + 1, answer=name)
         form = self.words.right if answer.value else self.words.wrong
         claim = self._claim(self._number(move.value, question))
         return form.format(color=color, claim=claim, given=question.given + 1)

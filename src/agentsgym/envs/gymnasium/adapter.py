@@ -246,18 +246,18 @@ class GymnasiumEnv(ListedTasks):
         train: list[dict[str, int]] = []
         held_out: list[dict[str, int]] = []
         seen: set[Hashable] = set()
-        wanted = self.config.train_tasks, self.config.eval_tasks
+        sizes = self.config.train_tasks, self.config.eval_tasks
         fruitless = 0
         for seed in itertools.count():
             running = self.begin({"seed": seed})
             identity = self.identity(running.raw, running.observation, seed)
-            side, most = (held_out, wanted[1]) if _held_out(identity) else (train, wanted[0])
+            side, most = (held_out, sizes[1]) if _held_out(identity) else (train, sizes[0])
             fresh = identity not in seen and len(side) < most
             seen.add(identity)
             if fresh:
                 side.append({"seed": seed})
             fruitless = 0 if fresh else fruitless + 1
-            if fruitless == _MAX_FRUITLESS or (len(train), len(held_out)) == wanted:
+            if fruitless == _MAX_FRUITLESS or (len(train), len(held_out)) == sizes:
                 break
         only = (train or held_out) if len(seen) == 1 else None
         return (only, only) if only else (train, held_out)
@@ -321,5 +321,5 @@ def action_word(action: str, words: Collection[str]) -> str | None:
         return None
     text = spoken(action)
     spoken_words = set(re.findall(r"[^\W_]+", text.casefold()))
-    named = [word for word in words if word.casefold() in spoken_words]
-    return named[0] if len(named) == 1 and not negates(text) else None
+    matches = [word for word in words if word.casefold() in spoken_words]
+    return matches[0] if len(matches) == 1 and not negates(text) else None

@@ -163,11 +163,11 @@ class ExactPlayer:
         """An upper bound for `count` candidates: one can be right at once, and each feedback leads
         to one more that is right at the next guess."""
         later = self._known[episode + 1]
-        total, room, rest = 0.0, 1, count
+        total, parts, rest = 0.0, 1, count
         for guesses in range(1, left + 1):
-            found = min(room, rest)
-            total += found * (self._wins[episode] - self._price[episode] * guesses + later)
-            rest, room = rest - found, room * (self._most_parts - 1)
+            solved = min(parts, rest)
+            total += solved * (self._wins[episode] - self._price[episode] * guesses + later)
+            rest, parts = rest - solved, parts * (self._most_parts - 1)
         return total + rest * (later - self._price[episode] * left)
 
 

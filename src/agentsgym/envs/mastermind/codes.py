@@ -31,7 +31,7 @@ class Feedback(NamedTuple):
     color: int
 
 
-Told = tuple[tuple[Code, Feedback], ...]
+Clues = tuple[tuple[Code, Feedback], ...]
 """Codes with the feedback that they received."""
 
 
@@ -160,13 +160,13 @@ def split_by_hints(
 
 
 def _distinct_seeds(
-    space: CodeSpace, code: int, hints: int, train_wanted: int, eval_wanted: int
+    space: CodeSpace, code: int, hints: int, train_count: int, eval_count: int
 ) -> list[int]:
     """Seeds with different hint sets, as many as the split needs or as can be found."""
-    wanted = max(EVAL_SHARE * eval_wanted, -(-train_wanted * EVAL_SHARE // (EVAL_SHARE - 1)) + 1)
+    count = max(EVAL_SHARE * eval_count, -(-train_count * EVAL_SHARE // (EVAL_SHARE - 1)) + 1)
     seen: dict[tuple[Code, ...], int] = {}
-    for seed in range(20 * wanted):
+    for seed in range(20 * count):
         seen.setdefault(draw_hints(space, code, seed, hints), seed)
-        if len(seen) == wanted:
+        if len(seen) == count:
             break
     return list(seen.values())

@@ -12,9 +12,9 @@ from agentsgym.envs.known_game import KnownGame, members
 from agentsgym.envs.mastermind.best_play import Player, TrialPlan, make_player
 from agentsgym.envs.mastermind.codes import (
     COLORS,
+    Clues,
     Code,
     CodeSpace,
-    Told,
     draw_hints,
     feedback,
     read_code,
@@ -35,19 +35,19 @@ NO_GUESS = "That is no code."
 class CodeState(TypedDict):
     """An episode: the task, its position in the trial, and the feedback so far.
 
-    `told` holds the hints, this episode's guesses and, if the agent may know them (`carry`), those
+    `clues` holds the hints, this episode's guesses and, if the agent may know them (`carry`), those
     of earlier episodes, all with feedback; `possible` is the set of codes that agree with it (bit
-    i: code i). `steps` counts all actions, including malformed ones; `said` is the last answer.
+    i: code i). `steps` counts all actions, including malformed ones; `reply` is the last answer.
     """
 
     solution: Code
     seed: int
-    hints: Told
+    hints: Clues
     trial: TrialInfo
-    told: Told
+    clues: Clues
     possible: int
     steps: int
-    said: str
+    reply: str
 
 
 class MastermindEnv(KnownGame):
@@ -118,18 +118,18 @@ class MastermindEnv(KnownGame):
             seed=int(task_data.get("seed", 0)),
             hints=hints,
             trial=self.trial_info(),
-            told=hints,
+            clues=hints,
             possible=possible,
             steps=0,
-            said="",
+            reply="",
         )
 
     def _carry_over(self, state: CodeState, last: CodeState) -> None:
-        state["told"], state["possible"] = last["told"], last["possible"]
+        state["clues"], state["possible"] = last["clues"], last["possible"]
 
     def _format_prompt(self, state: CodeState, step: int) -> str:
         if step > 0:
-            return state["said"]
+            return state["reply"]
         names, explained = self.color_names, self.config.explain_actions
         example, length = self.example_action(state), self.config.length
         rules = f"Find the code: {length} of {', '.join(names)}, repeats allowed. "
@@ -149,15 +149,15 @@ class MastermindEnv(KnownGame):
         self, session_id: str, state: CodeState, action: str
     ) -> tuple[CodeState, float, bool, dict[str, Any]]:
         guess = read_guess(action, self.color_names, self.config.length)
-        after: CodeState = {**state, "steps": state["steps"] + 1, "said": NO_GUESS}
+        after: CodeState = {**state, "steps": state["steps"] + 1, "reply": NO_GUESS}
         win, consistent, reward = False, 0.0, -float(self.config.step_cost)
         if guess is not None:
             answer = feedback(guess, state["solution"])
             win = answer == self.space.win
             reward += win
-            after["told"] = (*state["told"], (guess, answer))
+            after["clues"] = (*state["clues"], (guess, answer))
             after["possible"] = self.space.narrow(state["possible"], guess, answer)
-            after["said"] = say_feedback(answer)
+            after["reply"] = say_feedback(answer)
             consistent = float(state["possible"] >> self.space.index[guess] & 1)
         bits = math.log2(state["possible"].bit_count() / after["possible"].bit_count())
         info = {
@@ -174,12 +174,12 @@ class MastermindEnv(KnownGame):
 
     def _anchor(self, state: CodeState) -> str:
         """The information state: equal for equal feedback, in whatever order."""
-        told = sorted({(code, tuple(answer)) for code, answer in state["told"]})
-        return f"{self.episode_of(state)}/{state['steps']}/{told}"
+        clues = sorted({(code, tuple(answer)) for code, answer in state["clues"]})
+        return f"{self.episode_of(state)}/{state['steps']}/{clues}"
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Told]:
+    def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Clues]:
         """(solution, hints with their feedback). Raises ValueError with the task's problem."""
         text, seed = task_data.get("solution"), task_data.get("seed", 0)
         length = self.config.length
@@ -194,11 +194,11 @@ class MastermindEnv(KnownGame):
 
     def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
         hints = self.config.hints
-        wanted = (self.config.train_tasks_per_code, self.config.eval_tasks_per_code)
+        counts = (self.config.train_tasks_per_code, self.config.eval_tasks_per_code)
         if self.config.split == "hints":
-            sides = split_by_hints(self.space, hints, *wanted)
+            sides = split_by_hints(self.space, hints, *counts)
         else:
-            sides = split_by_codes(self.space, *(wanted if hints else (1, 1)))
+            sides = split_by_codes(self.space, *(counts if hints else (1, 1)))
         return [
             {"solution": say_code(self.space.codes[code], self.color_names), "seed": seed}
             for code, seed in sides[held_out]
@@ -235,15 +235,15 @@ class MastermindEnv(KnownGame):
 
     def notes(self, state: CodeState) -> str:
         """The guesses with their feedback, one per line, in the form of the opening hints."""
-        answers = dict(state["told"])
+        answers = dict(state["clues"])
         lines = (f"{say_code(c, self.color_names)}: {say_feedback(f)}" for c, f in answers.items())
         return "\n".join(lines)
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """The agent that half of the time guesses a code that agrees with all feedback, else any
         code."""
-        return self.drawn_agent(self._drawn, seed)
+        return self.random_agent(self._draw, seed)
 
-    def _drawn(self, state: CodeState, rng: random.Random, memory: dict[str, Any]) -> str:
+    def _draw(self, state: CodeState, rng: random.Random, memory: dict[str, Any]) -> str:
         among = state["possible"] if rng.random() < 0.5 else self.space.everything
         return say_code(self.space.codes[rng.choice(members(among))], self.color_names)

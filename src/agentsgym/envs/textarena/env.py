@@ -10,7 +10,7 @@ from pydantic import Field, create_model
 from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import require
-from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
+from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
 from agentsgym.envs.textarena.games import GAMES, ArenaGame, moves
 from agentsgym.envs.textarena.play import (
     Play,
@@ -43,7 +43,7 @@ class TextArenaEnv(ListedTasks):
         """The settings of a TextArena game; a game's class has its own `variant`."""
 
         variant: str = Field("", description="TextArena's variant of the game")
-        game_options: Annotated[dict[str, Any], GIVEN] = Field(
+        game_options: Annotated[dict[str, Any], RESERVED] = Field(
             {}, description="arguments of the game's constructor, named as in TextArena"
         )
         train_tasks: Tasks = Field(512, description="number of training seeds")
@@ -200,8 +200,8 @@ def _stop_reason(state: Play, game: ArenaGame) -> str:
 
 def game_class(name: str) -> type[TextArenaEnv]:
     """The environment class of a game. Raises KeyError for an unknown game."""
-    named: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
-    return named
+    env_class: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
+    return env_class
 
 
 def _define(game: ArenaGame) -> type[TextArenaEnv]:

@@ -63,8 +63,8 @@ class AdventureGame(CommandGame):
 def tidy(feedback: str) -> str:
     """The story without the title in letter graphics, the input prompt and the status line."""
     lines = feedback.split("\n")
-    drawn = [number for number, line in enumerate(lines) if _BANNER in line]
-    story = "\n".join(lines[drawn[-1] + 1 :] if drawn else lines)
+    banners = [number for number, line in enumerate(lines) if _BANNER in line]
+    story = "\n".join(lines[banners[-1] + 1 :] if banners else lines)
     before_prompt, prompt, _ = story.rpartition("\n>")
     return _BLANK.sub("\n\n", before_prompt if prompt else story).strip()
 
@@ -152,7 +152,7 @@ class TextWorldEnv(CommandGameEnv):
         """
         path = task_data.get("game_file")
         if isinstance(path, str):
-            return str(self._named_game(path))
+            return str(self._game_path(path))
         seed = task_data.get("seed")
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
             raise ValueError(
@@ -161,7 +161,7 @@ class TextWorldEnv(CommandGameEnv):
             )
         return str(ensure_games(self._folder, self._recipe, [seed])[0])
 
-    def _named_game(self, name: str) -> Path:
+    def _game_path(self, name: str) -> Path:
         allowed = [*task_directories(trusted=self.trusts_tasks), real_path(self._folder)]
         path = checked_path(name, allowed)
         if path.suffix != ".z8":  # the engine would read other files with other interpreters

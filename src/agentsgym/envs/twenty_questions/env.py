@@ -55,7 +55,7 @@ class QuestionsState(TypedDict):
     solution: str
     hints: Hints
     history: list[tuple[str, str]]
-    said: str
+    reply: str
     possible: int
     carried: int
     steps: int
@@ -146,7 +146,7 @@ class TwentyQuestionsEnv(KnownGame):
             solution=self.table.canonical(solution) or solution,
             hints=hints,
             history=[],
-            said="",
+            reply="",
             possible=possible,
             carried=self.best_play.everything,
             steps=0,
@@ -159,8 +159,8 @@ class TwentyQuestionsEnv(KnownGame):
         turns = self.config.max_steps_per_episode - step
         if step > 0:
             if self.config.answer_style == "echo":
-                return state["said"]
-            return f"{state['said']} Turns left: {turns}."
+                return state["reply"]
+            return f"{state['reply']} Turns left: {turns}."
         lines = [self._echo(key, value) for key, value in state["hints"]]
         explained = self.config.explain_actions
         if self.config.answer_style == "plain":
@@ -175,22 +175,22 @@ class TwentyQuestionsEnv(KnownGame):
     def _step_episode(
         self, session_id: str, state: QuestionsState, action: str
     ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
-        said = spoken(action)
-        guesses = _GUESS.findall(said)
+        text = spoken(action)
+        guesses = _GUESS.findall(text)
         state = {**state, "steps": state["steps"] + 1}
-        if not said or len(said) > MAX_ACTION_CHARACTERS or len(guesses) > 1:
+        if not text or len(text) > MAX_ACTION_CHARACTERS or len(guesses) > 1:
             return self._malformed(state)
         if guesses and not guesses[0].strip():
             return self._malformed(state)
         if guesses:
             return self._guess(state, guesses[0])
-        return self._question(state, said)
+        return self._question(state, text)
 
     def _malformed(
         self, state: QuestionsState
     ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
         info = {"malformed": True, "win": False, "metrics": {"unparsed": 0.0}}
-        return {**state, "said": _MALFORMED}, 0.0, False, info
+        return {**state, "reply": _MALFORMED}, 0.0, False, info
 
     def _guess(
         self, state: QuestionsState, guess: str
@@ -202,16 +202,16 @@ class TwentyQuestionsEnv(KnownGame):
             "stop_reason": "win" if win else "wrong_guess",
             "metrics": {"unparsed": 0.0},
         }
-        return {**state, "said": "Right." if win else "Wrong."}, float(win), True, info
+        return {**state, "reply": "Right." if win else "Wrong."}, float(win), True, info
 
     def _question(
         self, state: QuestionsState, question: str
     ) -> tuple[QuestionsState, float, bool, dict[str, Any]]:
         answer = self.answerer.answer(state["solution"], question, state["history"])
         history = [*state["history"], (question, answer.text)]
-        said = f"{answer.text}."
+        reply = f"{answer.text}."
         if self.config.answer_style == "echo" and answer.attribute in self._phrases:
-            said = self._echo(answer.attribute, answer.text)
+            reply = self._echo(answer.attribute, answer.text)
         agreeing = self.best_play.agreeing(state["possible"], answer.attribute, answer.value)
         # Answers that contradict each other, of an answerer of one's own, tell nothing.
         possible = agreeing or state["possible"]
@@ -223,7 +223,7 @@ class TwentyQuestionsEnv(KnownGame):
             "anchor": repr((state["hints"], sorted(set(history)))),
         }
         bits = math.log2(state["possible"].bit_count() / possible.bit_count())
-        after: QuestionsState = {**state, "history": history, "said": said, "possible": possible}
+        after: QuestionsState = {**state, "history": history, "reply": reply, "possible": possible}
         return after, self.config.information_reward * bits, False, info
 
     def _echo(self, key: str, answer: bool | str) -> str:
@@ -263,32 +263,32 @@ class TwentyQuestionsEnv(KnownGame):
         return sorted(rng.sample(known, min(self.config.hints, len(known))))
 
     def _tasks(self, held_out: bool) -> Tasks:
-        wanted = (self.config.train_tasks_per_secret, self.config.eval_tasks_per_secret)
+        counts = (self.config.train_tasks_per_secret, self.config.eval_tasks_per_secret)
         if self.config.split == "hints":
-            return self._split_by_hints(*wanted)[held_out]
+            return self._split_by_hints(*counts)[held_out]
         return [
             {"solution": secret, "seed": seed}
-            for seed in range(wanted[held_out])
+            for seed in range(counts[held_out])
             for secret in self.table.secrets
             if _held_out(secret) == held_out
         ]
 
-    def _split_by_hints(self, *wanted: int) -> tuple[Tasks, Tasks]:
+    def _split_by_hints(self, *counts: int) -> tuple[Tasks, Tasks]:
         """Tasks with different hints, secrets interleaved. A secret with fewer different hint sets
         than requested gets fewer tasks."""
-        turns: list[list[Tasks]] = [[[] for _ in range(n)] for n in wanted]
+        turns: list[list[Tasks]] = [[[] for _ in range(n)] for n in counts]
         for secret in self.table.secrets:
             seen, count = set(), [0, 0]
-            for seed in range(20 * sum(wanted)):
+            for seed in range(20 * sum(counts)):
                 hints = self.hints(secret, seed)
                 if tuple(hints) in seen:
                     continue
                 seen.add(tuple(hints))
                 side = _held_out((secret, hints))
-                if count[side] < wanted[side]:
+                if count[side] < counts[side]:
                     turns[side][count[side]].append({"solution": secret, "seed": seed})
                     count[side] += 1
-                if count == [*wanted]:
+                if count == [*counts]:
                     break
         train, held_out = (list(itertools.chain(*side)) for side in turns)
         return train, held_out
@@ -300,9 +300,9 @@ class TwentyQuestionsEnv(KnownGame):
         or as the last action."""
         last = state["steps"] + 1 >= self.config.max_steps_per_episode
         attribute = None if last else self.best_play.question(_known(state))
-        return attribute.question if attribute else self._said_guess(lowest(_known(state)))
+        return attribute.question if attribute else self._written_guess(lowest(_known(state)))
 
-    def _said_guess(self, number: int) -> str:
+    def _written_guess(self, number: int) -> str:
         return f"[{self.table.secrets[number]}]"
 
     def notes(self, state: QuestionsState) -> str:
@@ -327,14 +327,14 @@ class TwentyQuestionsEnv(KnownGame):
         answers mean and that questions differ; it still has to find out how to ask and when to
         stop.
         """
-        return self.drawn_agent(self._drawn, f"random-teacher-{seed}")
+        return self.random_agent(self._draw, f"random-teacher-{seed}")
 
-    def _drawn(self, state: QuestionsState, rng: random.Random, memory: dict[str, Any]) -> str:
+    def _draw(self, state: QuestionsState, rng: random.Random, memory: dict[str, Any]) -> str:
         if not memory:
             memory["guess_at"] = rng.randint(1, self.config.max_steps_per_episode)
             memory["skill"] = rng.uniform(0.0, 6.0)
         if state["steps"] + 1 >= memory["guess_at"]:
-            return self._said_guess(rng.choice(members(_known(state))))
+            return self._written_guess(rng.choice(members(_known(state))))
         weights = np.exp(memory["skill"] * self.best_play.gains(_known(state))).tolist()
         return rng.choices(self.table.attributes, weights)[0].question
 

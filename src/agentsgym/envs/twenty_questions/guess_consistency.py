@@ -54,7 +54,7 @@ def consistent_mass(
     player, attributes = env.with_tokenizer(tokenizer), env.table.attributes
     tasks = list(env.get_eval_dataset()["task_data"])
     chosen = np.random.default_rng(seed).integers(len(tasks), size=games).tolist()
-    blind = player.drawn_agent(lambda state, rng, _: rng.choice(attributes).question, seed)
+    blind = player.random_agent(lambda state, rng, _: rng.choice(attributes).question, seed)
     masses: dict[int, list[float]] = defaultdict(list)
     shares: list[float] = []
     for rollout in player.run_trial([tasks[i] for i in chosen], blind).rollouts:

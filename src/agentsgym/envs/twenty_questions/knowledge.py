@@ -71,22 +71,22 @@ class Taxonomy:
     @cached_property
     def nodes(self) -> Mapping[str, frozenset[int]]:
         """Every word's nodes."""
-        found: dict[str, set[int]] = {}
+        nodes_of: dict[str, set[int]] = {}
         for node, words in enumerate(self.words):
             for word in words:
-                found.setdefault(word, set()).add(node)
-        return {word: frozenset(nodes) for word, nodes in found.items()}
+                nodes_of.setdefault(word, set()).add(node)
+        return {word: frozenset(nodes) for word, nodes in nodes_of.items()}
 
     def closure(self, node: int) -> frozenset[int]:
         """The node and all its direct and indirect categories."""
         if node not in self._closures:
-            found, todo = {node}, [node]
+            nodes, todo = {node}, [node]
             while todo:
                 for parent in self.parents[todo.pop()]:
-                    if parent not in found:
-                        found.add(parent)
+                    if parent not in nodes:
+                        nodes.add(parent)
                         todo.append(parent)
-            self._closures[node] = frozenset(found)
+            self._closures[node] = frozenset(nodes)
         return self._closures[node]
 
     def knows(self, word: str) -> bool:
@@ -97,10 +97,10 @@ class Taxonomy:
         node = self.secrets.get(secret, -1)
         if node < 0 or not self.knows(word) or secret in self.narrower.get(word, ()):
             return None
-        asked = self.nodes.get(word, frozenset())
-        if asked & self.closure(node):
+        categories = self.nodes.get(word, frozenset())
+        if categories & self.closure(node):
             return True
-        return None if any(node in self.closure(other) for other in asked) else False
+        return None if any(node in self.closure(other) for other in categories) else False
 
 
 TABLES: Final = ("default", "hardcore", "quickstart")

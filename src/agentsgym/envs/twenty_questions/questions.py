@@ -67,9 +67,9 @@ def parse(question: str, table: KnowledgeTable) -> Predicate | None:
     if not text or len(text) > MAX_CHARS:
         return None
     if "?" not in text.rstrip("? !."):
-        found = _parse(text, table)
-        if found is not None:
-            return found
+        meaning = _parse(text, table)
+        if meaning is not None:
+            return meaning
     text = bare(text)
     if "?" in text.rstrip("? !."):
         return None
@@ -132,9 +132,9 @@ class _Reader:
                 if reading == "stop":
                     return None
                 assert match is not None
-                found = self._reading(_GROUP.sub(partial(_group_of, match), reading))
-                if found is not None:
-                    return found
+                meaning = self._reading(_GROUP.sub(partial(_group_of, match), reading))
+                if meaning is not None:
+                    return meaning
         return None
 
     def _reading(self, reading: str) -> Predicate | None:
@@ -153,12 +153,12 @@ class _Reader:
         assert match is not None, reading
         opposite, kind, how, text = match.groups()
         if how == ":":
-            found = self._wording(kind, text.split())
+            meaning = self._wording(kind, text.split())
         elif how == ">":
-            found = self.read(kind, text)
+            meaning = self.read(kind, text)
         else:
-            found = self._with_not(kind, text)
-        return found.negated() if found and opposite else found
+            meaning = self._with_not(kind, text)
+        return meaning.negated() if meaning and opposite else meaning
 
     def _wording(self, form: str, words: list[str]) -> Predicate | None:
         key = self.wordings.get(f"{form}:{normal(words)}") if words else None
@@ -173,8 +173,8 @@ class _Reader:
         words = text.split()
         negative = words[0] in ("not", "never")
         body = words[negative:]
-        found = (self.read(kind, " ".join(body)) or self._joined(kind, body)) if body else None
-        return found.negated() if found and negative else found
+        meaning = (self.read(kind, " ".join(body)) or self._joined(kind, body)) if body else None
+        return meaning.negated() if meaning and negative else meaning
 
     def _joined(self, kind: str, words: list[str]) -> Predicate | None:
         """Two readable parts joined by one "and" or "or"; never a choice among secrets."""
@@ -201,9 +201,9 @@ class _Reader:
 
     def _childlike(self, words: list[str]) -> Predicate | None:
         """Actions of people that children do too."""
-        found = self.read("you", " ".join(words))
+        meaning = self.read("you", " ".join(words))
         refused = GRAMMAR["not_for_children"].split()
-        return None if found is None or found.attribute in refused else found
+        return None if meaning is None or meaning.attribute in refused else meaning
 
     def _head(self, words: list[str]) -> Predicate | None:
         """ "someone", "a creature": the category of a head."""
@@ -216,7 +216,7 @@ class _Reader:
             return None
         return self._wording("be", kept) or self._qualified(kept)
 
-    def _named(self, words: list[str]) -> str | None:
+    def _secret_name(self, words: list[str]) -> str | None:
         if len(words) > 4 or any(w in ("and", "or") for w in words):
             return None
         text = " ".join(words)
@@ -226,7 +226,7 @@ class _Reader:
         """ "a rose", "the sun": the article distinguishes a secret from a color or a material."""
         if words[0] not in ("a", "an", "the") or len(words) == 1:
             return None
-        name = self._named(words[1:])
+        name = self._secret_name(words[1:])
         if name is None:
             return None
         a_category = name in GRAMMAR["category_first"].split() and self._wording("be", words)
@@ -234,7 +234,7 @@ class _Reader:
 
     def _noun(self, words: list[str]) -> Predicate | None:
         """A secret or a WordNet category."""
-        name = self._named(words)
+        name = self._secret_name(words)
         if name is not None:
             return Predicate("secret", name)
         kept = [w for w in words if normal([w]) or w == "of"]

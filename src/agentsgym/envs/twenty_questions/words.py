@@ -49,8 +49,8 @@ def normalize(text: str) -> str:
 
 def matches(guess: str, secret: str, synonyms: Iterable[str] = ()) -> bool:
     """Whether the guess equals the secret or a declared synonym after normalization."""
-    said = normalize(guess)
-    return bool(said) and any(said == normalize(name) for name in (secret, *synonyms))
+    answer = normalize(guess)
+    return bool(answer) and any(answer == normalize(name) for name in (secret, *synonyms))
 
 
 _WORD = re.compile(r"[a-z0-9$]+(?:'[a-z]+)?")

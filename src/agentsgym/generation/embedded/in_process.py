@@ -56,8 +56,8 @@ def rope_parameters(config: Any) -> list[dict[str, Any]]:
 def end_of_turn_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
     """The tokenizer's end-of-sequence id and all ids in the model's generation config."""
     generation = getattr(model, "generation_config", None)
-    named = getattr(generation, "eos_token_id", None)
-    ids: set[int] = set(_as_ids(getattr(tokenizer, "eos_token_id", None))) | set(_as_ids(named))
+    ends = getattr(generation, "eos_token_id", None)
+    ids: set[int] = set(_as_ids(getattr(tokenizer, "eos_token_id", None))) | set(_as_ids(ends))
     return tuple(sorted(ids))
 
 
@@ -208,8 +208,8 @@ class InProcessEngine(ABC):
     def _longest(self, session_id: str) -> int:
         """The maximum length of context and action together."""
         most = self._requests[session_id].sampling.max_tokens
-        wanted = len(self._contexts[session_id]) + most
-        return wanted if self._positions is None else min(wanted, self._positions)
+        length = len(self._contexts[session_id]) + most
+        return length if self._positions is None else min(length, self._positions)
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from the changed weights. Raises ValueError if they are not this engine's."""

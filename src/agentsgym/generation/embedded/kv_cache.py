@@ -187,8 +187,8 @@ class CacheManager:
             return table.sessions.index(None)
         rows = len(table)
         if rows < self.capacity:
-            wanted = max(2 * rows, int(table.active.sum()) + waiting)
-            self._grow(min(self.capacity, wanted), self.memory.length)
+            size = max(2 * rows, int(table.active.sum()) + waiting)
+            self._grow(min(self.capacity, size), self.memory.length)
             return rows
         idle = np.flatnonzero(~table.active)
         row = int(idle[table.order[idle].argmin()])

@@ -79,11 +79,11 @@ def devices_for(count: int, names: Sequence[str], learners: int) -> list[Device]
 def find_program(command: str | None) -> list[str]:
     """The program that serves: `command` (a vllm executable, or the Python of an environment that
     has vLLM), by default the vllm of this environment. Raises NoCommand."""
-    wanted = command or str(Path(sys.executable).with_name("vllm"))
-    path = shutil.which(os.path.expanduser(wanted)) or (None if command else shutil.which("vllm"))
+    name = command or str(Path(sys.executable).with_name("vllm"))
+    path = shutil.which(os.path.expanduser(name)) or (None if command else shutil.which("vllm"))
     if path is None:
         raise NoCommand(
-            f"no program {wanted!r} can be started; name one that serves vLLM, such as "
+            f"no program {name!r} can be started; name one that serves vLLM, such as "
             "/other/venv/bin/vllm or that environment's python"
         )
     is_python = Path(path).name.startswith("python")
@@ -283,11 +283,11 @@ def _gpus() -> Sequence[str]:
     """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
     import torch
 
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     if not torch.cuda.is_available():
         return ()
-    if named:
-        return [name.strip() for name in named.split(",") if name.strip()]
+    if devices:
+        return [name.strip() for name in devices.split(",") if name.strip()]
     return [str(index) for index in range(torch.cuda.device_count())]
 
 

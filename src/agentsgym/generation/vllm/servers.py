@@ -29,10 +29,10 @@ from agentsgym.generation.vllm.weights import (
     is_paused,
     load_adapter,
     load_checkpoint,
-    named_by,
     paused,
     resume_server,
     weight_tag,
+    weights_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class ServerPool:
         """The weights that another process has loaded into a server. Raises Unreachable if it has
         none of this run, and WeightSyncError if it cannot tell."""
         assert self.weights is not None
-        held = named_by(await weight_tag(self.client, server.url), self.weights)
+        held = weights_of(await weight_tag(self.client, server.url), self.weights)
         if held is None:
             server.weights = None
             raise Unreachable(server.url, "it has not the weights of this run")

@@ -39,7 +39,7 @@ class Weights:
         return f"{_TAG}{self.version}:{self.path}"
 
 
-def named_by(tag: str, like: Weights) -> Weights | None:
+def weights_of(tag: str, like: Weights) -> Weights | None:
     """The weights that a tag names, of the run that `like` is of; None for others."""
     version, _, path = tag.removeprefix(_TAG).partition(":")
     known = (

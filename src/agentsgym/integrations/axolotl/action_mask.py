@@ -45,9 +45,9 @@ class ActionMaskTrainer(AxolotlGRPOTrainer):  # type: ignore[misc]
             if getattr(self.args, name) == value:
                 raise ConfigError(f"{name}={value!r} has no use for ActionMaskTrainer: {why}")
         section = find_section()
-        given = section.settings if section is not None else {}
-        self._estimator: str = given.get("advantage_estimator", _ESTIMATOR)
-        self._options = given.get("advantage_options") or {}
+        settings = section.settings if section is not None else {}
+        self._estimator: str = settings.get("advantage_estimator", _ESTIMATOR)
+        self._options = settings.get("advantage_options") or {}
         check_step_estimator(self._estimator, self._options)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -61,15 +61,15 @@ class ActionMaskTrainer(AxolotlGRPOTrainer):  # type: ignore[misc]
         """Advantages of shape (B, T), with groups that may lie on several ranks."""
         mask = output["tool_mask"] * output["completion_mask"]
         mine = [
-            Actions.of(row, given or (), f"rollout {number}")
-            for number, (row, given) in enumerate(zip(mask.tolist(), rewards, strict=True))
+            Actions.of(row, values or (), f"rollout {number}")
+            for number, (row, values) in enumerate(zip(mask.tolist(), rewards, strict=True))
         ]
         size = self.num_generations if self.model.training else self.num_generations_eval
-        found = action_advantages(gather_object(mine), size, self._estimator, self._options)
+        advantages = action_advantages(gather_object(mine), size, self._estimator, self._options)
         first = self.accelerator.process_index * len(mine)
         placed = [
             torch.from_numpy(one.placed(values, mask.shape[1]))
-            for one, values in zip(mine, found[first : first + len(mine)], strict=True)
+            for one, values in zip(mine, advantages[first : first + len(mine)], strict=True)
         ]
         return torch.stack(placed).to(device=mask.device, dtype=torch.float32)
 

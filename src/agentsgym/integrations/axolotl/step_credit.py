@@ -42,10 +42,10 @@ class Actions:
 
     def placed(self, values: Sequence[float], length: int) -> Floats:
         """Each action's number on its tokens, 0 elsewhere, shape (length,)."""
-        found = np.zeros(length)
+        credit = np.zeros(length)
         for (start, stop), value in zip(self.spans, values, strict=True):
-            found[start:stop] = value
-        return found
+            credit[start:stop] = value
+        return credit
 
 
 def check_step_estimator(name: str, options: Mapping[str, Any]) -> None:
@@ -86,6 +86,6 @@ def action_advantages(
         reflection=np.zeros(number, dtype=np.bool_),
         anchor=np.full(number, "", dtype=np.object_),
     )
-    found = credit_steps(table, estimator, **options)
-    values = iter(found.value.tolist())
+    advantages = credit_steps(table, estimator, **options)
+    values = iter(advantages.value.tolist())
     return [[next(values) for _ in one.rewards] for one in rollouts]

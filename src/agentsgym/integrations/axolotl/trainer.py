@@ -36,7 +36,7 @@ class AxolotlEnvConfig(GRPOEnvConfig, AxolotlTrainingMixins):  # type: ignore[mi
     context_parallel_size: int | None = None
 
     @classmethod
-    def of(cls, given: Any, settings: Mapping[str, Any]) -> "AxolotlEnvConfig":
+    def of(cls, arguments: Any, settings: Mapping[str, Any]) -> "AxolotlEnvConfig":
         """Axolotl's arguments (an AxolotlGRPOConfig), where None is what nobody has set, and the
         settings of the section.
 
@@ -44,9 +44,9 @@ class AxolotlEnvConfig(GRPOEnvConfig, AxolotlTrainingMixins):  # type: ignore[mi
         """
         names = [field.name for field in dataclasses.fields(cls) if field.init]
         taken = {
-            name: getattr(given, name)
+            name: getattr(arguments, name)
             for name in names
-            if name not in _NOT_TAKEN and getattr(given, name, None) is not None
+            if name not in _NOT_TAKEN and getattr(arguments, name, None) is not None
         }
         return cls(**{**taken, **settings})
 

@@ -76,8 +76,8 @@ def transcript(rollout: Rollout, model: str) -> tuple[list[ChatMessage], list[Ev
 def _turn(
     step: Step, conversation: Sequence[ChatMessage], model: str, span: str
 ) -> tuple[ModelEvent, ScoreEvent]:
-    *asked, said = conversation
-    output = ModelOutput.from_message(said, "max_tokens" if step.truncated else "stop")
+    *prompt, answer = conversation
+    output = ModelOutput.from_message(answer, "max_tokens" if step.truncated else "stop")
     output.model = model
     holds = {
         "reflection": step.kind == "reflection",
@@ -92,7 +92,7 @@ def _turn(
     )
     event = ModelEvent(
         model=model,
-        input=asked,
+        input=prompt,
         tools=[],
         tool_choice="none",
         config=_SETTINGS,
@@ -231,10 +231,10 @@ def _scores(rollout: Rollout, answer: str) -> dict[str, Score] | None:
 
 def _usage(rollout: Rollout, model: str) -> dict[str, ModelUsage]:
     total = sum(len(row.token_ids) for row in rollout.rows)
-    said = rollout.agent_tokens
+    own = rollout.agent_tokens
     if not total:
         return {}
-    return {model: ModelUsage(input_tokens=total - said, output_tokens=said, total_tokens=total)}
+    return {model: ModelUsage(input_tokens=total - own, output_tokens=own, total_tokens=total)}
 
 
 def _error(rollout: Rollout) -> EvalError | None:
@@ -246,11 +246,11 @@ def _error(rollout: Rollout) -> EvalError | None:
 
 def _results(rollouts: Sequence[Rollout]) -> EvalResults:
     """Means with our 95 % intervals, over clusters of tasks."""
-    found = assess(rollouts)
-    figures: dict[str, tuple[float | None, ...]] = {"reward": (found.reward, *found.reward_ci95)}
-    if found.win_rate is not None:
-        figures["win"] = (found.win_rate, *(found.ci95 or ()))
-    live = len(rollouts) - found.failures
+    means = assess(rollouts)
+    figures: dict[str, tuple[float | None, ...]] = {"reward": (means.reward, *means.reward_ci95)}
+    if means.win_rate is not None:
+        figures["win"] = (means.win_rate, *(means.ci95 or ()))
+    live = len(rollouts) - means.failures
     return EvalResults(
         total_samples=len(rollouts),
         completed_samples=live,
@@ -259,7 +259,7 @@ def _results(rollouts: Sequence[Rollout]) -> EvalResults:
                 name=name,
                 scorer=name,
                 scored_samples=live,
-                unscored_samples=found.failures,
+                unscored_samples=means.failures,
                 metrics={
                     key: EvalMetric(name=key, value=value)
                     for key, value in zip(("mean", "ci95_low", "ci95_high"), values, strict=False)
@@ -272,8 +272,8 @@ def _results(rollouts: Sequence[Rollout]) -> EvalResults:
 
 
 def _model(source: Source) -> str:
-    told = source.overview()
-    for part in (told["evaluation"], told["summary"]):
+    overview = source.overview()
+    for part in (overview["evaluation"], overview["summary"]):
         if part is not None and part.get("model"):
             return clean_text(str(part["model"]))
     return source.name

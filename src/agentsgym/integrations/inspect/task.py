@@ -148,7 +148,7 @@ def _message(message: Message) -> ChatMessage:
 
 def _tell(state: TaskState, rollout: Rollout) -> None:
     """Leave what was played in the sample's store, which its log shows."""
-    told = {
+    facts = {
         "reward": plain(rollout.final_reward),
         "win": record(rollout).win,
         "episodes": [episode_facts(episode) for episode in rollout.episodes],
@@ -156,7 +156,7 @@ def _tell(state: TaskState, rollout: Rollout) -> None:
             [plain(step.reward) for step in episode.steps] for episode in rollout.episodes
         ],
     }
-    state.store.set(STORED, told)
+    state.store.set(STORED, facts)
 
 
 # -- scores -------------------------------------------------------------------------------------
@@ -164,8 +164,8 @@ def _tell(state: TaskState, rollout: Rollout) -> None:
 
 def _stored(name: str) -> Callable[[TaskState, Target], Awaitable[Score]]:
     async def score(state: TaskState, target: Target) -> Score:
-        told = state.store.get(STORED, {})
-        value = told.get(name)
+        facts = state.store.get(STORED, {})
+        value = facts.get(name)
         answer = state.output.completion if state.output.choices else ""
         return Score(value=float("nan") if value is None else float(value), answer=answer)
 

@@ -25,7 +25,7 @@ from agentsgym.generation.http import (
 )
 from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.integrations.openenv.fields import Fields, fields_of
-from agentsgym.rollout.threads import check_wanted
+from agentsgym.rollout.threads import check_abandoned
 from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ class NotAccepted(Refused):
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """A server's answer to `reset` or `step`. `told` has the observation's fields over those of the
-    metadata."""
+    """A server's answer to `reset` or `step`. `fields` has the observation's fields over those of
+    the metadata."""
 
     observation: Mapping[str, Any]
-    told: Mapping[str, Any]
+    fields: Mapping[str, Any]
     reward: float
     done: bool
 
@@ -83,7 +83,7 @@ class OpenEnvServer:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout = timeout
         self._patience = patience
-        self._given = dict(fields)
+        self._options = dict(fields)
         self._fields: Fields | None = None
         self._freed = 0.0
         self._unfit: str | None = None
@@ -101,7 +101,7 @@ class OpenEnvServer:
     def fields(self) -> Fields:
         """The fields of actions and observations. Raises HttpError or NoField."""
         if self._fields is None:
-            self._fields = fields_of(self._json("schema"), **self._given)
+            self._fields = fields_of(self._json("schema"), **self._options)
         return self._fields
 
     def number_of_tasks(self, split: str) -> int:
@@ -152,7 +152,7 @@ class OpenEnvServer:
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work in the event loop; ends with the run that this thread belongs to."""
-        return self._loop.run(work, check_wanted)
+        return self._loop.run(work, check_abandoned)
 
     def _json(self, page: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to a request."""
@@ -246,8 +246,8 @@ class OpenEnvServer:
             return Full(self._url, f"the server is full ({message})")
         if code == "VALIDATION_ERROR":  # with pydantic's list of errors
             errors = data.get("errors")
-            told = [str(one.get("msg", "")) for one in errors] if isinstance(errors, list) else []
-            return NotAccepted(self._url, "; ".join(filter(None, told)) or message)
+            texts = [str(one.get("msg", "")) for one in errors] if isinstance(errors, list) else []
+            return NotAccepted(self._url, "; ".join(filter(None, texts)) or message)
         return Refused(self._url, f"the server says {code}: {message}")
 
 

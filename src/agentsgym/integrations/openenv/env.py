@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.settings import GIVEN, EnvSettings, Tasks
+from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
 from agentsgym.generation.http import Refused, read_key
 from agentsgym.integrations.openenv.client import (
     NotAccepted,
@@ -68,10 +68,10 @@ class OpenEnvEnv(MultistepEnv):
         max_steps_per_episode: int = Field(
             100, description="actions per episode, if the server does not end it before"
         )
-        base_url: Annotated[str | None, AfterValidator(_check_address), GIVEN] = Field(
+        base_url: Annotated[str | None, AfterValidator(_check_address), RESERVED] = Field(
             None, description="the server's address"
         )
-        key_env: Annotated[str | None, GIVEN] = Field(
+        key_env: Annotated[str | None, RESERVED] = Field(
             None, description="environment variable with the token that the server asks for"
         )
         sessions: Count = Field(16, description="sessions at once, at most the server's")
@@ -132,7 +132,7 @@ class OpenEnvEnv(MultistepEnv):
         try:
             if seen.done:
                 raise self._refused("the server's episode is over before the first action")
-            if seen.told.get("episodes", 1) != 1:
+            if seen.fields.get("episodes", 1) != 1:
                 raise self._refused(
                     "the server plays trials of several episodes: let it serve single episodes, "
                     "and set env_config.episodes_per_trial here"
@@ -161,7 +161,7 @@ class OpenEnvEnv(MultistepEnv):
         self._server.leave(state.socket)
 
     def _text(self, seen: ServerAnswer) -> str:
-        if seen.told.get("failed") is True:
+        if seen.fields.get("failed") is True:
             raise self._refused("the server's environment failed in this session")
         return self._server.fields.text(seen.observation)
 
@@ -201,12 +201,12 @@ class OpenEnvEnv(MultistepEnv):
 
 def _info(seen: ServerAnswer) -> dict[str, Any]:
     """What our environments say about an action, as far as the server says it."""
-    told = seen.told
+    fields = seen.fields
     info: dict[str, Any] = {}
-    if isinstance(told.get("malformed"), bool):
-        info["malformed"] = told["malformed"]
-    if seen.done and isinstance(told.get("win"), bool):
-        info["win"] = told["win"]
-    if seen.done and isinstance(told.get("stop_reason"), str):
-        info["stop_reason"] = told["stop_reason"]
+    if isinstance(fields.get("malformed"), bool):
+        info["malformed"] = fields["malformed"]
+    if seen.done and isinstance(fields.get("win"), bool):
+        info["win"] = fields["win"]
+    if seen.done and isinstance(fields.get("stop_reason"), str):
+        info["stop_reason"] = fields["stop_reason"]
     return info

@@ -34,16 +34,16 @@ class Fields:
     def payload(self, text: str) -> dict[str, Any]:
         """The action as the server takes it. Raises NotJson."""
         if self.action is None:
-            found = _parsed(text)
-            if not isinstance(found, dict):
+            fields = _parsed(text)
+            if not isinstance(fields, dict):
                 raise NotJson("An action is a JSON object here.")
-            return found
+            return fields
         return {self.action: text if self.action_is_text else _parsed(text)}
 
     def text(self, observation: Mapping[str, Any]) -> str:
         """What the agent reads; JSON if the field holds no text."""
-        found = observation.get(self.observation, "")
-        return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        value = observation.get(self.observation, "")
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def fields_of(
@@ -59,9 +59,9 @@ def fields_of(
 def _action(properties: Mapping[str, Any], required: list[str]) -> str:
     """The one field that must be there, or the only one."""
     for names in (required, list(properties)):
-        found = [name for name in names if name not in _NOT_TEXT]
-        if len(found) == 1:
-            return found[0]
+        choices = [name for name in names if name not in _NOT_TEXT]
+        if len(choices) == 1:
+            return choices[0]
     raise NoField(
         f"its actions have the fields {short_repr(sorted(properties))}: set "
         "env_config.action_field to the one that the agent fills, or env_config.action_json if it "
@@ -86,11 +86,11 @@ def _observation(schema: Any) -> str:
 
 
 def _properties(schema: Any, part: str) -> tuple[Mapping[str, Any], list[str]]:
-    found = schema.get(part) if isinstance(schema, Mapping) else None
-    if not isinstance(found, Mapping) or not isinstance(found.get("properties", {}), Mapping):
+    entry = schema.get(part) if isinstance(schema, Mapping) else None
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("properties", {}), Mapping):
         raise NoField(f"its /schema does not describe its {part}s")
-    required = found.get("required", [])
-    return found.get("properties", {}), required if isinstance(required, list) else []
+    required = entry.get("required", [])
+    return entry.get("properties", {}), required if isinstance(required, list) else []
 
 
 def _parsed(text: str) -> Any:

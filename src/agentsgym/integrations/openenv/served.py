@@ -169,8 +169,8 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
 
         name = self._host.env.name
         known = BUILTIN.get(name)
-        told = known.help if known else f"The environment {name}, served by agentsgym."
-        return EnvironmentMetadata(name=name, description=told, version=__version__)
+        description = known.help if known else f"The environment {name}, served by agentsgym."
+        return EnvironmentMetadata(name=name, description=description, version=__version__)
 
     def list_splits(self) -> list[str]:
         """The names of the task lists."""
@@ -218,7 +218,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
 
     def _seen(self, trial: SteppedTrial, reward: float | None) -> TextObservation:
         facts = asdict(trial.facts)
-        told = TextObservation.model_fields.keys() & facts.keys() - {"done", "reward"}
+        names = TextObservation.model_fields.keys() & facts.keys() - {"done", "reward"}
         new = [{"role": m["role"], "content": m["content"]} for m in trial.new_messages]
         return TextObservation(
             done=trial.over,
@@ -226,7 +226,7 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
             metadata=_summary(trial.rollout) if trial.over else {},
             text=new[-1]["content"] if new else "",
             messages=new,
-            **{key: facts[key] for key in told},
+            **{key: facts[key] for key in names},
         )
 
 
@@ -256,8 +256,8 @@ def _without_reasons(host: TrialHost) -> Iterator[None]:
         raise RuntimeError("the environment failed; the server's log says why") from None
 
 
-def _check_plain(**given: Any) -> None:
-    for name, value in given.items():
+def _check_plain(**numbers: Any) -> None:
+    for name, value in numbers.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise BadTask(f"{name} must be a whole number")
         if value is not None and value < 0:

@@ -61,8 +61,8 @@ class Guard:
             return False
         if self._token is None:
             return True
-        given = headers.get("authorization", "")
-        return secrets.compare_digest(given.encode(), f"Bearer {self._token}".encode())
+        header = headers.get("authorization", "")
+        return secrets.compare_digest(header.encode(), f"Bearer {self._token}".encode())
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -36,12 +36,12 @@ class ToolEnvironment:
     ) -> str:
         """Begin a trial; returns its first prompt, which TRL appends to the row's `prompt`."""
         self._close()
-        given = {
+        fields = {
             "env_class_path": env_class_path,
             "env_config": env_config,
             "task_data": task_data,
         }
-        row = check_row(given, 0)
+        row = check_row(fields, 0)
         self._trial = SteppedTrial(self._envs.get(row), row["task_data"])
         before = "\n\n" if prompt and prompt[-1]["content"] else ""
         return before + _text(self._trial.messages)

@@ -58,9 +58,9 @@ def check_task(task: Any) -> None:
         "a Docker image": task.data.image,
         "skills": task.data.skills,
     }
-    for what, found in needs.items():
-        if found:
-            raise CannotKeep(f"{type(task).__name__} has {what}: {short_repr(found)}")
+    for what, need in needs.items():
+        if need:
+            raise CannotKeep(f"{type(task).__name__} has {what}: {short_repr(need)}")
     if isinstance(task.data.prompt, list):
         for message in task.data.prompt:
             text_of(message.model_dump(mode="json", exclude_none=True), ("system", "user"))
@@ -103,11 +103,11 @@ def load(taskset: Mapping[str, Any], env_id: str) -> Any:
 
     Raises CannotKeep for what our environments cannot do.
     """
-    wanted = {"taskset": dict(taskset), **({"id": env_id} if env_id else {})}
-    plain = resolve_env_config(wanted)
+    fields = {"taskset": dict(taskset), **({"id": env_id} if env_id else {})}
+    plain = resolve_env_config(fields)
     seat = only_seat(plain, agent_config_fields(plain))
     ours = {"harness": {"id": PLUGIN}, "runtime": {"type": "subprocess"}}
-    env = load_environment(resolve_env_config({**wanted, seat: ours}))
+    env = load_environment(resolve_env_config({**fields, seat: ours}))
     check_taskset(env.taskset)
     return env
 
@@ -205,8 +205,8 @@ class VerifiersEnv(MultistepEnv):
         if conversation is None:
             trace = _ended(state.exchange)
             return state, trace.reward, True, self._info(trace)
-        said = [*state.conversation, {"role": "assistant", "content": action}]
-        text = new_text(said, conversation)
+        messages = [*state.conversation, {"role": "assistant", "content": action}]
+        text = new_text(messages, conversation)
         return replace(state, conversation=conversation, text=text), 0.0, False, {}
 
     def _calculate_reward(
@@ -279,10 +279,10 @@ class VerifiersEnv(MultistepEnv):
     def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         train, held_out = self.config.train_tasks, self.config.eval_tasks
         tasks = self._foreign.taskset.take(train + held_out)
-        found = [_as_task_data(task.data) for task in tasks]
-        spare = max(len(found) - train, len(found) // _LARGEST_EVAL_SHARE)
-        cut = len(found) - min(held_out, spare)
-        return found[:cut], found[cut:]
+        data = [_as_task_data(task.data) for task in tasks]
+        spare = max(len(data) - train, len(data) // _LARGEST_EVAL_SHARE)
+        cut = len(data) - min(held_out, spare)
+        return data[:cut], data[cut:]
 
 
 _STARTING = threading.Lock()
@@ -300,8 +300,8 @@ def _ended(exchange: Exchange[Any]) -> Any:
     episode = exchange.result
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
     if errors or not episode.ok:
-        told = errors[-1] if errors else None
-        how = f"{told.type}: {told.message}\n{told.traceback or ''}" if told else "no reason given"
+        last = errors[-1] if errors else None
+        how = f"{last.type}: {last.message}\n{last.traceback or ''}" if last else "no reason given"
         raise EpisodeFailed(f"verifiers reports an error in the episode: {how}")
     if len(episode.traces) != 1:
         raise CannotKeep(f"the episode has {len(episode.traces)} traces, one is allowed")

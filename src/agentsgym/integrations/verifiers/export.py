@@ -56,10 +56,10 @@ class InProcessHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
             await _post(f"{endpoint}/chat/completions", secret, ctx.model, conversation)
             return _DONE
         try:
-            said = await exchange.ask([_plain(message) for message in conversation])
+            answer = await exchange.ask([_plain(message) for message in conversation])
         except ExchangeEnded:
             return _DONE  # a segment without a turn ends the exchange, which is then scored
-        graph.prepare_turn(trace, conversation).commit(_response(trace, said))
+        graph.prepare_turn(trace, conversation).commit(_response(trace, answer))
         return _DONE
 
     def _conversation(self, data: Any) -> list[Any]:
@@ -86,12 +86,12 @@ def _plain(message: Any) -> dict[str, Any]:
     return dumped
 
 
-def _response(trace: Any, said: str) -> Any:
+def _response(trace: Any, answer: str) -> Any:
     return vf.Response(
         id=f"{trace.id}-{trace.num_turns}",
         created=int(time.time()),
         model="agentsgym",
-        message=vf.AssistantMessage(content=said),
+        message=vf.AssistantMessage(content=answer),
         finish_reason="stop",
     )
 

@@ -50,8 +50,8 @@ is named; docs/doctor.md has it."""
 
 def diagnose(evidence: Evidence) -> list[Fault]:
     """Every fault that is found, in the order of the table."""
-    found = {name: rule(evidence) for name, rule in RULES.items()}
-    return [replace(one, fault=name) for name, one in found.items() if one is not None]
+    faults = {name: rule(evidence) for name, rule in RULES.items()}
+    return [replace(one, fault=name) for name, one in faults.items() if one is not None]
 
 
 __all__ = ["RULES", "Evidence", "Fault", "diagnose", "read_evidence"]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from agentsgym.report.doctor.evidence import Evidence, Fault, named, share_now
+from agentsgym.report.doctor.evidence import Evidence, Fault, examples, share_now
 from agentsgym.report.stored import Contents, is_malformed
 from agentsgym.tokens.template import REWRITES
 from agentsgym.types import Rollout, Step
@@ -31,7 +31,7 @@ def malformed_actions(evidence: Evidence) -> Fault | None:
                 "a warm start, so that the model knows the form before it is rewarded",
                 "a penalty for malformed actions, or a larger error_allowance if they come early",
             ),
-            named(evidence.recent, _with_malformed),
+            examples(evidence.recent, _with_malformed),
             curve.recent.steps,
         )
     return None
@@ -80,7 +80,7 @@ def truncated_actions(evidence: Evidence) -> Fault | None:
             "a warm start, if the model never ends its turn (`agentsgym tokens MODEL` names the "
             "token that ends it)",
         ),
-        named(evidence.recent, _cut),
+        examples(evidence.recent, _cut),
         curve.recent.steps,
     )
 
@@ -97,7 +97,7 @@ def exhausted_budget(evidence: Evidence) -> Fault | None:
             "a higher train.max_rollout_tokens",
             "fewer steps (max_steps_per_episode), or shorter observations",
         ),
-        named(evidence.recent, _exhausted),
+        examples(evidence.recent, _exhausted),
         curve.recent.steps,
     )
 
@@ -135,7 +135,7 @@ def rows_break(evidence: Evidence) -> Fault | None:
             "model.chat_template_kwargs.enable_thinking=false, if it drops thoughts",
             "`agentsgym tokens MODEL` shows where and why, and what another template would cost",
         ),
-        named(evidence.recent, _most_rows),
+        examples(evidence.recent, _most_rows),
         breaks.recent.steps,
     )
 

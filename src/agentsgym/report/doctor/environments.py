@@ -9,8 +9,8 @@ from agentsgym.report.doctor.evidence import (
     Curve,
     Evidence,
     Fault,
+    examples,
     in_command,
-    named,
     rise,
     share,
 )
@@ -43,7 +43,7 @@ def rollouts_fail(evidence: Evidence) -> Fault | None:
             f"`agentsgym check {command}` with the run's settings, which finds most faults of an "
             "environment without a model",
         ),
-        named(evidence.recent, _failed_in(environments)),
+        examples(evidence.recent, _failed_in(environments)),
         curve.recent.steps,
     )
 
@@ -63,17 +63,17 @@ def idle_environment(evidence: Evidence) -> Fault | None:
             f"`agentsgym eval agent:optimal --env {in_command(next(iter(idle)))}`, to see what can "
             "be earned",
         ),
-        named(evidence.recent or evidence.early, _played_in(list(idle))),
+        examples(evidence.recent or evidence.early, _played_in(list(idle))),
     )
 
 
 def _failures(evidence: Evidence) -> Iterator[tuple[str, Curve]]:
     """The high shares of failed rollouts: of each environment of a mix, and of all ("")."""
     for name in evidence.names():
-        found = _OF_ENVIRONMENT.fullmatch(name)
-        curve = evidence.high(name, _MOST_FAILED) if found or name == "failed" else None
+        match = _OF_ENVIRONMENT.fullmatch(name)
+        curve = evidence.high(name, _MOST_FAILED) if match or name == "failed" else None
         if curve is not None:
-            yield (found["env"] if found else ""), curve
+            yield (match["env"] if match else ""), curve
 
 
 def _failing(name: str, curve: Curve) -> str:
@@ -103,8 +103,8 @@ def _failed_in(environments: Sequence[str]) -> Callable[[Contents], Iterable[Rol
 
 def _mix(evidence: Evidence) -> list[str]:
     """The environments of the mix; empty if there is only one."""
-    found = [match["env"] for n in evidence.names() if (match := _OF_ENVIRONMENT.fullmatch(n))]
-    return found if len(found) > 1 else []
+    names = [match["env"] for n in evidence.names() if (match := _OF_ENVIRONMENT.fullmatch(n))]
+    return names if len(names) > 1 else []
 
 
 def _idle(evidence: Evidence, name: str) -> str:

@@ -109,13 +109,13 @@ Group = Sequence[Rollout]
 
 def comparable(one: Contents) -> list[Group]:
     """The live rollouts of a set by task; only groups of several."""
-    found = (
+    live = (
         [line.rollout for line in lines if not line.rollout.failed] for lines in groups(one.lines)
     )
-    return [members for members in found if len(members) > 1]
+    return [members for members in live if len(members) > 1]
 
 
-MOST_NAMED = 4
+MOST_EXAMPLES = 4
 """Rollouts that a finding names."""
 SOLVED = 0.9
 """Of the reference player's reward, or of wins: from here on there is little to learn."""
@@ -206,12 +206,12 @@ def in_command(env: Any) -> str:
     return env if isinstance(env, str) and re.fullmatch(r"[\w./-]+", env) else "ENV"
 
 
-def named(
-    sets: Iterable[Contents], wanted: Callable[[Contents], Iterable[Rollout]]
+def examples(
+    sets: Iterable[Contents], choose: Callable[[Contents], Iterable[Rollout]]
 ) -> tuple[str, ...]:
-    """The names of a few of the wanted rollouts, from the first sets that have some."""
-    names = (f"{one.of.id}/{r.group}/{r.index}" for one in sets for r in wanted(one))
-    return tuple(islice(names, MOST_NAMED))
+    """The names of a few of the chosen rollouts, from the first sets that have some."""
+    names = (f"{one.of.id}/{r.group}/{r.index}" for one in sets for r in choose(one))
+    return tuple(islice(names, MOST_EXAMPLES))
 
 
 def has_won(rollout: Rollout) -> bool | None:
@@ -258,6 +258,6 @@ def read_evidence(source: Source) -> Evidence:
 
 def _evaluations(overview: Mapping[str, Any]) -> dict[str, Evaluation]:
     summary, saved = overview["summary"] or {}, overview["evaluation"] or {}
-    found = {name: summary.get(name) for name in ("before", "warm_started", "after")}
-    found["evaluation"] = saved.get("figures")
-    return {name: Evaluation.model_validate(one) for name, one in found.items() if one}
+    figures = {name: summary.get(name) for name in ("before", "warm_started", "after")}
+    figures["evaluation"] = saved.get("figures")
+    return {name: Evaluation.model_validate(one) for name, one in figures.items() if one}

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from agentsgym.report.doctor.evidence import Evidence, Fault, named, share
+from agentsgym.report.doctor.evidence import Evidence, Fault, examples, share
 from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout
 
@@ -38,7 +38,7 @@ def one_action(evidence: Evidence) -> Fault | None:
             "a KL penalty (train.beta above 0), a higher train.temperature",
             "the reward: does this action earn something on every task?",
         ),
-        named(sets, lambda one: _only(one, action)),
+        examples(sets, lambda one: _only(one, action)),
         (sets[-1].of.step + 1, sets[0].of.step + 1),
     )
 
@@ -59,12 +59,12 @@ def _tasks(sets: Sequence[Contents]) -> int:
 
 def _only(one: Contents, action: str) -> Iterable[Rollout]:
     """The rollouts that consist of this action, the longest first."""
-    found = [
+    rollouts = [
         rollout
         for rollout in one.live
         if all(s.action.strip() == action for e in rollout.episodes for s in e.actions)
     ]
-    return sorted(found, key=lambda rollout: -sum(len(e.actions) for e in rollout.episodes))
+    return sorted(rollouts, key=lambda rollout: -sum(len(e.actions) for e in rollout.episodes))
 
 
 _LEAST_ENTROPY, _LEAST_ENTROPY_LEFT = 0.02, 0.1
@@ -119,7 +119,7 @@ def ratios_clipped(evidence: Evidence) -> Fault | None:
             "wider limits (epsilon, epsilon_high), or ratios of whole steps "
             "(train.ratio_scope=step)",
         ),
-        named(evidence.recent, _recorded),
+        examples(evidence.recent, _recorded),
         curve.whole.steps if curve else None,
     )
 
@@ -168,7 +168,7 @@ def sampler_mismatch(evidence: Evidence) -> Fault | None:
             "fresher rollouts: fewer train.steps_per_generation, no prefetching",
             "train.sampler_cap, which limits what a rollout can weigh until the cause is found",
         ),
-        named(evidence.recent, _recorded),
+        examples(evidence.recent, _recorded),
         curve.recent.steps if curve else None,
     )
 

@@ -9,8 +9,8 @@ from agentsgym.report.doctor.evidence import (
     Fault,
     Group,
     comparable,
+    examples,
     has_won,
-    named,
     rise,
     share,
 )
@@ -80,7 +80,7 @@ def reward_falls(evidence: Evidence) -> Fault | None:
             "a lower train.learning_rate, a KL penalty (train.beta above 0)",
             "a larger batch, so that an update rests on more groups",
         ),
-        named(evidence.recent, lambda one: sorted(one.live, key=lambda r: r.final_reward)),
+        examples(evidence.recent, lambda one: sorted(one.live, key=lambda r: r.final_reward)),
         None if reward is None else (reward.early.first, reward.recent.last),
     )
 
@@ -123,7 +123,7 @@ def reward_against_wins(evidence: Evidence) -> Fault | None:
             "look at which steps of the rollouts below are rewarded, and lower what rewards them",
             "let the reward be the win alone, or larger than all that is earned on the way",
         ),
-        named(evidence.recent, _best_lost),
+        examples(evidence.recent, _best_lost),
         (wins.early.first, wins.recent.last),
     )
 
@@ -160,7 +160,7 @@ def no_signal(evidence: Evidence) -> Fault | None:
             *_signal_over_time(evidence),
         ),
         (*(_HAD_SIGNAL if _had_signal(evidence) else _LOST if lost else ()), *_BOTH),
-        named(sets, lambda one: _stuck(one, evidence)),
+        examples(sets, lambda one: _stuck(one, evidence)),
         (sets[-1].of.step + 1, sets[0].of.step + 1),
     )
 

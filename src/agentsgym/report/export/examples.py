@@ -134,11 +134,11 @@ def preference(lines: Lines, filters: Filters, *, whole: bool = False) -> Iterat
     for better, worse in zip(order, reversed(order), strict=True):
         if better.rollout.final_reward <= worse.rollout.final_reward:
             return
-        found = _difference(better.rollout, worse.rollout, filters, whole=whole)
-        if found is not None and found not in made:
-            made.append(found)
+        pair = _difference(better.rollout, worse.rollout, filters, whole=whole)
+        if pair is not None and pair not in made:
+            made.append(pair)
             yield {
-                **found,
+                **pair,
                 "rejected_reward": worse.rollout.final_reward,
                 "rejected_rollout": worse.rollout.index,
                 **about(better),

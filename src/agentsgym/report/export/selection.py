@@ -43,14 +43,14 @@ def select_sets(
     there = list(dict.fromkeys(one.phase for one in sets))
     phases = filters.phases or _first(usual, there)
     low, high = filters.steps or (0, math.inf)
-    found = [one for one in sets if one.phase in phases and low <= one.step <= high]
-    if not found:
+    chosen = [one for one in sets if one.phase in phases and low <= one.step <= high]
+    if not chosen:
         steps = "" if filters.steps is None else f" from step {low} to {high}"
         raise ConfigError(
             f"there are no rollouts of the phase {' or '.join(phases)}{steps}; "
             f"the phases there: {', '.join(there) or 'none'}"
         )
-    return found
+    return chosen
 
 
 def _first(usual: Sequence[Sequence[str]], there: Sequence[str]) -> Sequence[str]:

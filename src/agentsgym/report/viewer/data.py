@@ -35,19 +35,19 @@ def index_entry(line: StoredRollout, recorded: bool = False) -> Json:
     """One rollout in the list. `key` is equal for equal tasks and numbers in the group, also in
     another run; `recorded` says whether the trainer's numbers are stored for its tokens."""
     rollout = line.rollout
-    found = record(rollout)
+    summary = record(rollout)
     return {
         "group": rollout.group,
         "rollout": rollout.index,
         "env": rollout.env_class_path,
         "reward": number(rollout.final_reward),
-        "win": found.win,
-        "stop": list(dict.fromkeys(found.stop_reasons)),
-        "steps": found.steps,
-        "tokens": found.agent_tokens,
-        "rows": found.rows,
-        "malformed": found.malformed,
-        "truncated": found.truncated,
+        "win": summary.win,
+        "stop": list(dict.fromkeys(summary.stop_reasons)),
+        "steps": summary.steps,
+        "tokens": summary.agent_tokens,
+        "rows": summary.rows,
+        "malformed": summary.malformed,
+        "truncated": summary.truncated,
         "failed": rollout.failed,
         "task": task_label(rollout),
         "key": task_key(rollout),
@@ -57,21 +57,21 @@ def index_entry(line: StoredRollout, recorded: bool = False) -> Json:
 
 def set_figures(lines: Sequence[StoredRollout]) -> Json:
     """The set's mean reward and win rate with 95 % intervals over tasks with the same solution."""
-    found = assess([line.rollout for line in lines])
+    figures = assess([line.rollout for line in lines])
     return {
-        "reward": found.reward,
-        "reward_ci95": list(found.reward_ci95),
-        "win_rate": found.win_rate,
-        "win_rate_ci95": None if found.ci95 is None else list(found.ci95),
-        "failures": found.failures,
-        "clusters": found.clusters,
+        "reward": figures.reward,
+        "reward_ci95": list(figures.reward_ci95),
+        "win_rate": figures.win_rate,
+        "win_rate_ci95": None if figures.ci95 is None else list(figures.ci95),
+        "failures": figures.failures,
+        "clusters": figures.clusters,
     }
 
 
 def task_label(rollout: Rollout) -> str:
     """The task in a few words: its values without the seed."""
-    told = rollout.task_data
-    values = {k: v for k, v in told.items() if k not in _UNINTERESTING} or told
+    task = rollout.task_data
+    values = {k: v for k, v in task.items() if k not in _UNINTERESTING} or task
     if set(values) == {"solution"}:
         text = str(values["solution"])
     else:
@@ -87,8 +87,8 @@ def _short(value: Any) -> str:
 
 def task_key(rollout: Rollout) -> str:
     """Equal for the same task and the same number in its group."""
-    told = [rollout.env_class_path, plain(rollout.task_data), rollout.index]
-    text = json.dumps(told, sort_keys=True)
+    identity = [rollout.env_class_path, plain(rollout.task_data), rollout.index]
+    text = json.dumps(identity, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -109,7 +109,7 @@ def block_data(
     """A block of whole groups: the rollouts and the texts of their tokens. `estimator` is the one
     that the run was trained with."""
     rollouts = [
-        found for members in groups(lines) for found in _group_data(members, records, estimator)
+        one for members in groups(lines) for one in _group_data(members, records, estimator)
     ]
     ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids.tolist()]
     texts = pieces.of(ids)
@@ -126,12 +126,12 @@ def _group_data(
     rollouts = [line.rollout for line in members]
     credit = group_credit(members, estimator) if members[0].phase == "train" else {}
     anchors = _anchors(rollouts)
-    found = []
+    entries = []
     for line in members:
         data = _rollout_data(line, credit.get(line.rollout.index, {}), anchors)
         _add_record(data, line.rollout, records.get(line.rollout.session_id))
-        found.append(data)
-    return found
+        entries.append(data)
+    return entries
 
 
 def _add_record(data: Json, rollout: Rollout, record: TokenRecord | None) -> None:
@@ -141,22 +141,22 @@ def _add_record(data: Json, rollout: Rollout, record: TokenRecord | None) -> Non
     for row in rollout.rows:
         for span in row.spans:
             numbers = record.steps.get(span.key)
-            told = None if numbers is None else _numbers(numbers, span.length)
-            if told is not None:
-                data["episodes"][span.episode]["steps"][span.step]["record"] = told
+            entry = None if numbers is None else _numbers(numbers, span.length)
+            if entry is not None:
+                data["episodes"][span.episode]["steps"][span.step]["record"] = entry
 
 
 def _numbers(numbers: StepNumbers, length: int) -> Json | None:
-    given = {
+    columns = {
         "logprobs": numbers.logprobs,
         "ratios": numbers.ratios,
         "entropies": numbers.entropies,
     }
-    if any(values is not None and len(values) != length for values in given.values()):
+    if any(values is not None and len(values) != length for values in columns.values()):
         return None
     return {
         name: None if values is None else [number(value) for value in values]
-        for name, values in given.items()
+        for name, values in columns.items()
     }
 
 
@@ -188,8 +188,8 @@ def _rollout_data(
         "error": rollout.error,
         "episodes": [_episode_data(e, credit, anchors) for e in rollout.episodes],
         "rows": [
-            _row_data(row, rewards, given)
-            for row, rewards, given in zip(
+            _row_data(row, rewards, values)
+            for row, rewards, values in zip(
                 rollout.rows, per_token_rewards(rollout), advantages, strict=True
             )
         ],
@@ -258,7 +258,7 @@ def group_credit(members: Sequence[StoredRollout], used: str | None) -> dict[int
     Estimators that read the policy's probabilities of other actions, which are not stored, have
     numbers only in a run that was trained with them (`used`): the stored advantages.
     """
-    found: dict[int, Credit] = {
+    credits: dict[int, Credit] = {
         line.rollout.index: {
             name: _stored(line) if name == used and estimator.reads_choices else {}
             for name, estimator in ESTIMATORS.items()
@@ -267,8 +267,8 @@ def group_credit(members: Sequence[StoredRollout], used: str | None) -> dict[int
     }
     for step in compare_credit([line.rollout for line in members]):
         for name, value in step.credit.items():
-            found[step.rollout][name][step.episode, step.step] = value
-    return found
+            credits[step.rollout][name][step.episode, step.step] = value
+    return credits
 
 
 def _stored(line: StoredRollout) -> dict[tuple[int, int], float | None]:
@@ -305,19 +305,19 @@ def comparison(left: Sequence[StoredRollout], right: Sequence[StoredRollout]) ->
         return None
 
 
-def _data(found: Comparison) -> Json:
+def _data(result: Comparison) -> Json:
     return {
-        "pairs": found.pairs,
-        "clusters": found.clusters,
-        "reward": _difference(found.reward),
-        "win_rate": None if found.win_rate is None else _difference(found.win_rate),
+        "pairs": result.pairs,
+        "clusters": result.clusters,
+        "reward": _difference(result.reward),
+        "win_rate": None if result.win_rate is None else _difference(result.win_rate),
     }
 
 
-def _difference(found: Difference) -> Json:
-    known = all(map(math.isfinite, found.interval))
+def _difference(difference: Difference) -> Json:
+    known = all(map(math.isfinite, difference.interval))
     return {
-        "difference": number(found.difference),
-        "interval": [number(end) for end in found.interval] if known else None,
-        "shown": found.shown,
+        "difference": number(difference.difference),
+        "interval": [number(end) for end in difference.interval] if known else None,
+        "shown": difference.shown,
     }

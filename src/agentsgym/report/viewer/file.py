@@ -37,10 +37,10 @@ class RolloutName:
 
 def rollout_name(text: str) -> RolloutName:
     """The name that a user wrote. Raises ConfigError."""
-    found = _NAME.fullmatch(text)
-    if found is None:
+    match = _NAME.fullmatch(text)
+    if match is None:
         raise ConfigError(f"{text!r} is no rollout: write SET/GROUP/NUMBER, such as train-40/3/1")
-    return RolloutName(found["set"], int(found["group"]), int(found["number"]))
+    return RolloutName(match["set"], int(match["group"]), int(match["number"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,47 +57,47 @@ def write_page(
     path: Path,
     sources: Sequence[Source],
     most: int | None = MOST_ROLLOUTS,
-    wanted: Sequence[RolloutName] = (),
+    names: Sequence[RolloutName] = (),
 ) -> Written:
     """Write the page with about `most` rollouts (None: all), shared by the sources.
 
-    It also contains the groups of the rollouts `wanted` from the first source, and opens with the
+    It also contains the groups of the rollouts `names` from the first source, and opens with the
     first of these. Raises ConfigError if one does not exist.
     """
     each = None if most is None else max(1, most // len(sources))
     chosen = [
-        choose(source, each, wanted if place == 0 else ()) for place, source in enumerate(sources)
+        choose(source, each, names if place == 0 else ()) for place, source in enumerate(sources)
     ]
-    by_name = [{one.contents.of.id: one for one in found} for found in chosen]
-    library = Library(sources, by_name, wanted[0].address if wanted else None)
+    by_name = [{one.contents.of.id: one for one in kept} for kept in chosen]
+    library = Library(sources, by_name, names[0].address if names else None)
     pieces = ((address, library.piece(address)) for address in library.addresses())
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
         for text in page(pieces):
             file.write(text)
     return Written(
-        rollouts=sum(len(one.lines) for found in chosen for one in found),
-        total=sum(len(one.contents.lines) for found in chosen for one in found),
-        unread=sum(len(s.sets()) - len(found) for s, found in zip(sources, chosen, strict=True)),
+        rollouts=sum(len(one.lines) for kept in chosen for one in kept),
+        total=sum(len(one.contents.lines) for kept in chosen for one in kept),
+        unread=sum(len(s.sets()) - len(kept) for s, kept in zip(sources, chosen, strict=True)),
         size=path.stat().st_size,
     )
 
 
-def choose(source: Source, most: int | None, named: Sequence[RolloutName] = ()) -> list[Chosen]:
+def choose(source: Source, most: int | None, names: Sequence[RolloutName] = ()) -> list[Chosen]:
     """At most about `most` rollouts (None: all) in whole groups, of the evaluations and of
     generations spread evenly over training, the first and the last among them; and the groups of
-    the `named` ones. Raises ConfigError if one of these does not exist."""
+    the rollouts `names`. Raises ConfigError if one of these does not exist."""
     every = source.sets()
-    for name in named:
+    for name in names:
         if name.set not in {one.id for one in every}:
             raise ConfigError(f"there is no rollout {name}: the run has no set {name.set}")
     training = [one for one in every if one.phase == "train"]
     kept = training if most is None else spread(training, _MOST_GENERATIONS)
-    ids = {one.id for one in kept} | {name.set for name in named}
+    ids = {one.id for one in kept} | {name.set for name in names}
     read = {one: one.read() for one in every if one.phase != "train" or one.id in ids}
     sizes = {one: len(contents.lines) for one, contents in read.items()}
     budgets = sizes if most is None or sum(sizes.values()) <= most else _budgets(sizes, most)
     return [
-        Chosen(_lines(contents, budgets[one], named), contents) for one, contents in read.items()
+        Chosen(_lines(contents, budgets[one], names), contents) for one, contents in read.items()
     ]
 
 
@@ -112,26 +112,26 @@ def _budgets(sizes: Mapping[RolloutSet, int], most: int) -> dict[RolloutSet, int
     return budgets | {one: min(size, each) for one, size in sizes.items() if one not in budgets}
 
 
-def _lines(contents: Contents, budget: int, named: Sequence[RolloutName]) -> list[StoredRollout]:
+def _lines(contents: Contents, budget: int, names: Sequence[RolloutName]) -> list[StoredRollout]:
     """Groups spread evenly over the set, those with the trainer's numbers first (in two sets of
     equal groups, the same ones), and those of the named rollouts."""
-    mine = {(name.group, name.number): name for name in named if name.set == contents.of.id}
+    mine = {(name.group, name.number): name for name in names if name.set == contents.of.id}
     for line in contents.lines:
         mine.pop((line.rollout.group, line.rollout.index), None)
     for name in mine.values():
         raise ConfigError(f"there is no rollout {name} in the set {name.set}")
     if len(contents.lines) <= budget:
         return contents.lines
-    found = groups(contents.lines)
-    wanted = max(1, budget * len(found) // len(contents.lines))
-    recorded = [place for place, members in enumerate(found) if _is_recorded(members, contents)]
-    others = [place for place in range(len(found)) if place not in recorded]
-    places = spread(recorded, wanted)
-    places += spread(others, wanted - len(places))
-    numbers = {name.group for name in named if name.set == contents.of.id}
+    every = groups(contents.lines)
+    count = max(1, budget * len(every) // len(contents.lines))
+    recorded = [place for place, members in enumerate(every) if _is_recorded(members, contents)]
+    others = [place for place in range(len(every)) if place not in recorded]
+    places = spread(recorded, count)
+    places += spread(others, count - len(places))
+    numbers = {name.group for name in names if name.set == contents.of.id}
     return [
         line
-        for place, members in enumerate(found)
+        for place, members in enumerate(every)
         if place in places or members[0].rollout.group in numbers
         for line in members
     ]

@@ -53,8 +53,8 @@ class Library:
         """Every piece of what is chosen, and the comparisons of its first evaluations."""
         yield "overview"
         evaluations = []
-        for source, found in enumerate(self._chosen or ()):
-            for name, one in found.items():
+        for source, sets in enumerate(self._chosen or ()):
+            for name, one in sets.items():
                 yield f"set/{source}/{name}"
                 yield from (f"block/{source}/{name}/{n}" for n, _ in enumerate(blocks(one.lines)))
                 if one.contents.of.phase != "train":
@@ -72,17 +72,17 @@ class Library:
             case ["set", source, name]:
                 return _list(self._read(source, name))
             case ["block", source, name, place]:
-                found, read = self._read(source, name), _at(self._sources, source)
-                lines = _at(blocks(found.lines), place)
-                return block_data(lines, read.pieces, found.contents.records, read.estimator)
+                chosen, read = self._read(source, name), _at(self._sources, source)
+                lines = _at(blocks(chosen.lines), place)
+                return block_data(lines, read.pieces, chosen.contents.records, read.estimator)
             case ["comparison", *names] if len(names) == 4:
                 left, right = self._read(*names[:2]), self._read(*names[2:])
                 return comparison(left.contents.lines, right.contents.lines) or {}
         raise NotThere(address)
 
     def _overview(self, place: int, source: Source) -> Json:
-        found = source.overview()
-        status = (found["summary"] or found["evaluation"] or {}).get("status")
+        overview = source.overview()
+        status = (overview["summary"] or overview["evaluation"] or {}).get("status")
         kept = None if self._chosen is None else self._chosen[place]
         sets = [
             {
@@ -94,7 +94,7 @@ class Library:
             }
             for one in source.sets()
         ]
-        return found | {"sets": sets, "growing": status == "running"}
+        return overview | {"sets": sets, "growing": status == "running"}
 
     def _read_set(self, source: str, name: str) -> Chosen:
         if self._chosen is not None:
@@ -127,9 +127,9 @@ def _list(one: Chosen) -> Json:
 
 def blocks(lines: Sequence[StoredRollout], size: int = BLOCK) -> list[list[StoredRollout]]:
     """The lines in blocks of whole groups, of `size` rollouts or the group that exceeds it."""
-    found: list[list[StoredRollout]] = []
+    parts: list[list[StoredRollout]] = []
     for members in groups(lines):
-        if not found or len(found[-1]) + len(members) > size:
-            found.append([])
-        found[-1].extend(members)
-    return found
+        if not parts or len(parts[-1]) + len(members) > size:
+            parts.append([])
+        parts[-1].extend(members)
+    return parts

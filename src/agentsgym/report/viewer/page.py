@@ -92,11 +92,11 @@ def _add(module: str, done: dict[str, str]) -> None:
     if module in done:
         return
     text = _text(f"js/{module}.js")
-    for found in _IMPORT.finditer(text):
-        _add(found["module"], done)
+    for match in _IMPORT.finditer(text):
+        _add(match["module"], done)
     exported = ", ".join(_EXPORT.findall(text))
     taken = _IMPORT.sub(r"const {\g<names>} = $_\g<module>;\n", text)
-    body = _EXPORT.sub(lambda found: found[0].removeprefix("export "), taken)
+    body = _EXPORT.sub(lambda match: match[0].removeprefix("export "), taken)
     done[module] = f"const $_{module} = (() => {{\n{body}return {{ {exported} }};\n}})();"
 
 

@@ -37,7 +37,7 @@ class PageServer(ThreadingHTTPServer):
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
-    def is_named(self, host: str | None) -> bool:
+    def answers_to(self, host: str | None) -> bool:
         """Whether a Host header names this server."""
         return host in (f"127.0.0.1:{self.server_port}", f"localhost:{self.server_port}")
 
@@ -52,7 +52,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Answer a request, or refuse it without saying why."""
         path = self.path.split("?")[0].removeprefix("/")  # `*` is a target too
         first, *parts = [unquote(part) for part in path.split("/")]
-        if not self.server.is_named(self.headers.get("Host")):
+        if not self.server.answers_to(self.headers.get("Host")):
             self._answer(421, b"", "text/plain")
         elif not secrets.compare_digest(first.encode(), self.server.token.encode()):
             self._answer(404, b"", "text/plain")
@@ -66,11 +66,11 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             if parts[0] != "data":
                 raise NotThere
-            found = self.server.library.piece("/".join(parts[1:]))
+            piece = self.server.library.piece("/".join(parts[1:]))
         except NotThere:
             self._answer(404, b"the run has no such rollouts", "text/plain")
             return
-        text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(piece, allow_nan=False, separators=(",", ":"))
         self._answer(200, text.encode("ascii"), "application/json")
 
     def _answer(self, status: int, body: bytes, kind: str) -> None:

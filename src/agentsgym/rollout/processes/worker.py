@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 from agentsgym.child_process import python_environment, start_python
-from agentsgym.rollout.threads import check_wanted
+from agentsgym.rollout.threads import check_abandoned
 
 MOST_WORKERS = max(64, 4 * (os.cpu_count() or 1))
 """Limit for this process. A row may request more; the results do not depend on the number."""
@@ -124,7 +124,7 @@ class Worker:
         for."""
         assert self._connection is not None
         while not self._connection.poll(min(_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
-            check_wanted()
+            check_abandoned()
             if time.monotonic() >= until:
                 raise TimeoutError
 
