@@ -217,16 +217,16 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     from agentsgym.runs.dry_run import dry_run
 
     with Bars() as bars:
-        done = dry_run(config, bars, launch)
+        report = dry_run(config, bars, launch)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("in the run")
     table.add_column("here instead")
-    for part, exchange in done.exchanged.items():
-        table.add_row(f"{part}: {shown(exchange.configured)}", shown(exchange.instead))
+    for part, replacement in report.replacements.items():
+        table.add_row(f"{part}: {shown(replacement.configured)}", shown(replacement.instead))
     out.print(table)
     out.print(
-        f"\nThe settings are valid. {done.summary.steps} optimizer step ran, on "
-        f"{done.summary.agent_tokens} sampled tokens; nothing was kept."
+        f"\nThe settings are valid. {report.summary.steps} optimizer step ran, on "
+        f"{report.summary.agent_tokens} sampled tokens; nothing was kept."
     )
-    for text in done.not_tried:
+    for text in report.not_tried:
         out.print(f"Not tried here: {shown(text)}.")

@@ -7,7 +7,7 @@ from agentsgym.types import Rollout
 from agentsgym.types.text import clean_text, cut, mask_secrets
 
 MOST_ERRORS = 20
-"""Limit of distinct errors that are told, for environments whose messages all differ."""
+"""Limit of distinct errors that are logged, for environments whose messages all differ."""
 _LONGEST = 20_000
 
 

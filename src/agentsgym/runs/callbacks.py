@@ -216,13 +216,13 @@ class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
         self._note = note
         self._stop = stop
         self.hopeless: Mapping[str, float] | None = None
-        self._told = False
+        self._done = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Check once."""
-        figures = None if self._told else self._figures()
+        figures = None if self._done else self._figures()
         if figures is not None:
-            self._told = True
+            self._done = True
             self._note(f"first generation: {signal_text(figures)}")
             if self._stop and is_hopeless(figures):
                 self.hopeless = figures

@@ -1,7 +1,7 @@
 """A run in small: its whole configuration, with a random model of the same architecture.
 
 Everything that needs no GPU, no server and no download is run: one warm start, one update, both
-evaluations, and the files of the run, in a temporary directory. What was exchanged is told.
+evaluations, and the files of the run, in a temporary directory. The report names what was replaced.
 """
 
 import tempfile
@@ -60,11 +60,11 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What came of it: the summary of the small run, what stood for something else in it, by part
-    of the run, and what cannot be tried on this machine, with the reason."""
+    """The summary of the small run, its replacements by part of the run, and what cannot be tried
+    on this machine, with the reason."""
 
     summary: Summary
-    exchanged: dict[str, Replacement]
+    replacements: dict[str, Replacement]
     not_tried: list[str]
 
 
@@ -79,9 +79,9 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     if warm_starts(config):
         settings_of(config)
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
-        small, exchanged = _in_small(config, Path(folder))
+        small, replacements = _in_small(config, Path(folder))
         summary = train_run(small, progress=progress)
-    return DryRun(summary, exchanged, _not_tried(config, launch))
+    return DryRun(summary, replacements, _not_tried(config, launch))
 
 
 def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
@@ -108,14 +108,14 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
 
 
 def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Replacement]]:
-    """The run with a small model and small numbers, and what was exchanged for what."""
+    """The run with a small model and small numbers, and its replacements, by part of the run."""
     tokenizer, is_real = _tokenizer(config)
     model = _random_model(config, tokenizer)
     path = folder / "model"
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     random = f"a random {model.config.model_type}, {LAYERS} layers of width {WIDTH}, float32"
-    exchanged = {"model": Replacement(config.model.path, random)}
+    replacements = {"model": Replacement(config.model.path, random)}
     # The small model does not have the layers that an adapter names.
     lora = config.model.lora and config.model.lora.model_copy(update={"layers_to_transform": None})
     section: dict[str, Any] = {"path": str(path), "revision": None, "lora": lora}
@@ -126,24 +126,24 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
         template = chat_settings(config.model)
         if template != {"chat_template": "own"}:
             chosen = ", ".join(f"{name}={value}" for name, value in template.items())
-            exchanged["chat template"] = Replacement(chosen, "the small tokenizer's own")
+            replacements["chat template"] = Replacement(chosen, "the small tokenizer's own")
     if not is_real:
         small = "bytes and frequent pieces of the environment's own texts"
-        exchanged["tokenizer"] = Replacement("that of the model", small)
+        replacements["tokenizer"] = Replacement("that of the model", small)
     place = sampling_place(config)
     if place != "here":
         given = ", ".join(config.engine.urls) or "servers"
         given = "a process of its own" if place == "process" else given
-        exchanged["engine"] = Replacement(given, "the embedded engine")
+        replacements["engine"] = Replacement(given, "the embedded engine")
     if workers := config.ray.workers:
-        exchanged["actors on Ray"] = Replacement(str(workers), "this process")
+        replacements["actors on Ray"] = Replacement(str(workers), "this process")
     if _asks_endpoint(config):
-        exchanged["warm start"] = Replacement("games of an endpoint", "none")
+        replacements["warm start"] = Replacement("games of an endpoint", "none")
     if config.answerer:
-        exchanged["answerer"] = Replacement(config.answerer.served_model, "the knowledge table")
+        replacements["answerer"] = Replacement(config.answerer.served_model, "the knowledge table")
     if config.train.get("max_staleness"):
         before = "each generation is played before its update"
-        exchanged["order"] = Replacement("generations ahead of the update", before)
+        replacements["order"] = Replacement("generations ahead of the update", before)
     turns = min(TURNS, make_env(config).config.max_steps_per_episode)
     plain = on_any_machine(config)
     changes = {
@@ -157,12 +157,12 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
-    exchanged["sizes"] = Replacement(
+    replacements["sizes"] = Replacement(
         "as configured",
         f"1 update on {ROLLOUTS} rollouts of {turns} turns of at most {ACTION} tokens, "
         "2 episodes in each evaluation",
     )
-    return plain.model_copy(update=changes), exchanged
+    return plain.model_copy(update=changes), replacements
 
 
 def _small_train(train: dict[str, Any]) -> dict[str, Any]:

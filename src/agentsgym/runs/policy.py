@@ -79,17 +79,17 @@ def load_tokenizer(config: RunConfig) -> Any:
     return load_tokenizer_of(config.model, _use(config, training=False))
 
 
-def name_reference(model: Any, named: ModelSettings, folder: Path) -> None:
+def name_reference(model: Any, section: ModelSettings, folder: Path) -> None:
     """Set the name of `model` to its initial weights, which TRL loads as the reference.
 
     A resumed model was loaded from its checkpoint and would otherwise be its own reference.
-    `named` is the run's `model`; if that name alone does not lead to its weights, a copy is kept in
-    `folder`. The reference of an adapter is in the model itself.
+    `section` is the run's `model`; if its path alone does not lead to its weights, a copy is kept
+    in `folder`. The reference of an adapter is in the model itself.
     """
     if is_adapted(model):
         return
-    source = named.path
-    if source == TINY or source.startswith(BUILTIN) or named.revision is not None:
+    source = section.path
+    if source == TINY or source.startswith(BUILTIN) or section.revision is not None:
         if not folder.is_dir():
             with replacing(folder) as part:
                 model.save_pretrained(part)

@@ -301,10 +301,10 @@ class TrainingRun:
         from agentsgym.training import GRPOEnvTrainer
 
         if self._settings.beta:
-            named = self._config.model
+            section = self._config.model
             if self._warm_start is not None and self._is_warm:
-                named = named.at(str(self._warm_start.model))
-            name_reference(policy.model, named, self._directory.reference)
+                section = section.at(str(self._warm_start.model))
+            name_reference(policy.model, section, self._directory.reference)
         trainer = GRPOEnvTrainer(
             model=policy.model,
             args=self._settings,

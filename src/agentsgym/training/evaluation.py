@@ -40,7 +40,7 @@ def _evaluate(trainer: Any, tasks: Any, prefix: str, name: str = "") -> dict[str
     trainer.reports.hand_over(rollouts, "eval", dataset=name)
     trainer.log(dict(metrics))
     trainer.model.train(training)
-    trainer.evaluated(metrics)
+    trainer.report_evaluation(metrics)
     return metrics
 
 

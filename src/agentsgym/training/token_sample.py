@@ -39,15 +39,15 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         self._numbers = {}
         self._step = step
 
-    def take(
+    def record(
         self,
         rows: Sequence[TrainRow],
         logps: torch.Tensor,
         ratio: torch.Tensor,
         entropy: torch.Tensor | None,
     ) -> None:
-        """The numbers of a chunk's rows, tensors of shape (B, T-1) that belong to its tokens from
-        the second on."""
+        """Record the numbers of a chunk's rows, tensors of shape (B, T-1) that belong to its tokens
+        from the second on."""
         for place, row in enumerate(rows):
             if id(row) not in self._rows:
                 continue

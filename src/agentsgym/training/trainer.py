@@ -143,6 +143,13 @@ class GRPOEnvTrainer(TRLBase):
         self.choices = ChoiceScorer(scorer, self.ranks, args.temperature) if reads else None
         self.gradients = Gradients(self.accelerator)
 
+    def train(self, *args: Any, **options: Any) -> Any:
+        """Train as transformers does, and end the playing however training ends."""
+        try:
+            return super().train(*args, **options)
+        finally:
+            self.batches.end()
+
     # -- a training step: rollouts and their advantages -----------------------------------------
 
     def generate_rollouts(self) -> list[TrainRollout]:
@@ -243,13 +250,6 @@ class GRPOEnvTrainer(TRLBase):
         """Log the means of a micro-batch over all its tokens, including those of other ranks."""
         for name, value in mean_of_sums(self.ranks.gather(list(parts))).items():
             self.record_metric(name, value)
-
-    def train(self, *args: Any, **options: Any) -> Any:
-        """Train as transformers does, and end the playing however training ends."""
-        try:
-            return super().train(*args, **options)
-        finally:
-            self.batches.end()
 
     # -- evaluation -----------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from trl.trainer import utils
 
 from agentsgym.generation.models import is_adapted
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
-from agentsgym.training.loss.batch import only_at
+from agentsgym.training.loss.batch import logits_only_at
 from agentsgym.training.reference import load_reference, save_reference
 
 
@@ -121,7 +121,7 @@ def _score_labels(
     """
     labels = labels[:, 1:]
     labeled = labels != _IGNORED
-    with only_at(head, *labeled.nonzero(as_tuple=True)):
+    with logits_only_at(head, *labeled.nonzero(as_tuple=True)):
         output = call()
     logits = output.logits[0]
     if logits.dtype != torch.float64:
@@ -214,7 +214,7 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         reaches the trackers, whose callbacks get the same dict."""
         self.callback_handler.callbacks.insert(0, callback)
 
-    def evaluated(self, metrics: dict[str, float]) -> None:
+    def report_evaluation(self, metrics: dict[str, float]) -> None:
         """Tell the callbacks of an evaluation."""
         control = getattr(self, "control", None)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, control, metrics)

@@ -257,7 +257,7 @@ def _stack(
 
 
 @contextmanager
-def only_at(head: nn.Module, rows: Any, positions: Any) -> Iterator[None]:
+def logits_only_at(head: nn.Module, rows: Any, positions: Any) -> Iterator[None]:
     """Inside the block the output layer computes the logits of these P (row, position) only: shape
     (1, P, vocabulary). `rows` and `positions` are lists or int64 tensors of length P."""
 

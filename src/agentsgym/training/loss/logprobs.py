@@ -12,7 +12,7 @@ from agentsgym.training.loss.batch import (
     Chunk,
     TrainRow,
     collate,
-    only_at,
+    logits_only_at,
     pack,
     padded_length,
     weightless,
@@ -92,7 +92,7 @@ class Scorer:
         plain = self._accelerator.unwrap_model(model)
         device = self._accelerator.device
         chunk = collate(rows, self._pad_token_id, device, multiple=self._multiple)
-        at = only_at(plain.get_output_embeddings(), *map(list, zip(*places, strict=True)))
+        at = logits_only_at(plain.get_output_embeddings(), *map(list, zip(*places, strict=True)))
         with self._accelerator.autocast(), at:
             output = model(
                 input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, use_cache=False

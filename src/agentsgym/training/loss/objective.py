@@ -156,7 +156,7 @@ class MicroBatchLoss:
         part = chunk_loss(
             scores.logps, scores.entropy, scores.chunk, self.args, scores.aux_loss, self.aux_coef
         )
-        self.sample.take(rows, scores.logps, part.ratio, scores.entropy)
+        self.sample.record(rows, scores.logps, part.ratio, scores.entropy)
         return part
 
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
