@@ -98,8 +98,8 @@ class LocalSource:
     def use_weights(self, update: WeightUpdate) -> None:
         """Sample all further actions from these weights.
 
-        Raises the errors of the engine. It is always told, also if the playing has ended with an
-        error: the engines of several ranks may talk to each other here."""
+        Raises the errors of the engine. It gets them also if the playing has ended with an error:
+        the engines of several ranks may communicate here."""
         trainable(self._agent.engine).update_weights(update)
 
     @property

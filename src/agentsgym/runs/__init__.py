@@ -1,6 +1,6 @@
 """Training runs: configuration, orchestration, and resuming after an interruption."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.settings import (
@@ -11,6 +11,7 @@ from agentsgym.runs.settings import (
     parse_config,
 )
 from agentsgym.runs.sources import load_config, load_run, merge, parse_overrides, presets
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.runs.train import train_run
@@ -32,9 +33,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name != "train_run":
-        raise AttributeError(f"module 'agentsgym.runs' has no attribute {name!r}")
-    from agentsgym.runs.train import train_run
-
-    return train_run
+__getattr__ = lazy_names(__name__, {"train_run": "train"})

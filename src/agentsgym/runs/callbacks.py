@@ -35,12 +35,12 @@ class Clock:
         self._started: float | None = None
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start the clock."""
         self._started = self._now()
 
     @property
     def seconds(self) -> float:
-        """What it says."""
+        """Seconds of RL so far."""
         return self._used + (0.0 if self._started is None else self._now() - self._started)
 
 
