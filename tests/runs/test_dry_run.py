@@ -33,7 +33,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
 def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
     asked = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
     done = dry_run(parse_config({**RUN, "warm_start": asked}), Progress())
-    assert done.summary.warm_started is None and done.replacements["warm start"].instead == "none"
+    assert done.summary.warm_started is None and done.replacements["warm start"][1] == "none"
     run = {**RUN, "warm_start": {"source": "random", "min_reward": 1e9, "probe_tasks": 3}}
     assert dry_run(parse_config(run), Progress()).summary.warm_started is not None
 
@@ -51,9 +51,7 @@ def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):
     assert "chat template" not in dry_run(parse_config(run), Progress()).replacements
     assert seen[-1].model.chat_template == "training"
     elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
-    assert (
-        "own" in dry_run(parse_config(elsewhere), Progress()).replacements["chat template"].instead
-    )
+    assert "own" in dry_run(parse_config(elsewhere), Progress()).replacements["chat template"][1]
     assert seen[-1].model.chat_template == "own"
 
 

@@ -125,7 +125,7 @@ def test_what_is_elsewhere_is_exchanged_and_told(monkeypatch):
     monkeypatch.setattr(dry_run_module, "train_run", lambda small, **_: seen.append(small))
     sections = {"train": {"max_staleness": 1, "per_device_train_batch_size": 8}}
     done = dry_run_module.dry_run(changed(**sections), Progress(), Launch(16, 2))
-    assert "before its update" in done.replacements["order"].instead
+    assert "before its update" in done.replacements["order"][1]
     assert "max_staleness" not in seen[0].train
     told = " ".join(done.not_tried)
     assert "16 processes on 2 machines" in told

@@ -221,8 +221,8 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("in the run")
     table.add_column("here instead")
-    for part, replacement in report.replacements.items():
-        table.add_row(f"{part}: {shown(replacement.configured)}", shown(replacement.instead))
+    for part, (configured, instead) in report.replacements.items():
+        table.add_row(f"{part}: {shown(configured)}", shown(instead))
     out.print(table)
     out.print(
         f"\nThe settings are valid. {report.summary.steps} optimizer step ran, on "

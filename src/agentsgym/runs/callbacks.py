@@ -19,6 +19,7 @@ from agentsgym.runs.signal_check import check_signal, is_hopeless, signal_text
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
+    from agentsgym.training.metrics import Reports
 
 Note = Callable[[str], None]
 
@@ -201,33 +202,29 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
 
 
 class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
-    """Tells after the first generation what share of its actions is legal and what share of its
-    groups has signal; `hopeless` is then whether both are near zero, which stops training if `stop`
-    says so."""
+    """Notes after the first generation what share of its actions is legal and what share of its
+    groups has signal. If both are near zero and `stop` says so, training ends there, with a
+    checkpoint, and raises NoSignal."""
 
-    def __init__(
-        self,
-        figures: Callable[[], Mapping[str, float] | None],
-        note: Callable[[str], None],
-        *,
-        stop: bool,
-    ) -> None:
-        self._figures = figures
+    def __init__(self, reports: "Reports", note: Note, *, stop: bool) -> None:
+        self._reports = reports
         self._note = note
         self._stop = stop
-        self.hopeless: Mapping[str, float] | None = None
-        self._done = False
+        self._first: Mapping[str, float] = {}
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Check once."""
-        figures = None if self._done else self._figures()
-        if figures is not None:
-            self._done = True
-            self._note(f"first generation: {signal_text(figures)}")
-            if self._stop and is_hopeless(figures):
-                self.hopeless = figures
+        if not self._first:
+            self._first = self._reports.first_figures or {}
+            self._note(f"first generation: {signal_text(self._first)}")
+            if self._stop and is_hopeless(self._first):
                 control.should_training_stop = True
         return control
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Raise what the check has found, now that metrics and checkpoint are written."""
+        if self._stop:
+            check_signal(self._first, "after the first generation")
 
 
 def train_until_stopped(
@@ -251,14 +248,12 @@ def train_until_stopped(
     )
     trainer.add_first_callback(MetricsCallback(metrics, writer, progress, clock, stop.share_used))
     trainer.add_callback(stop)
-    check = SignalCheckCallback(
-        lambda: trainer.reports.first_figures, progress.note, stop=config.signal_check
-    )
     if checkpoint is None:
-        trainer.add_callback(check)
+        trainer.add_callback(
+            SignalCheckCallback(trainer.reports, progress.note, stop=config.signal_check)
+        )
     with ctrl_c_stops(stop, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    check_signal(check.hopeless or {}, "after the first generation")
     if trainer.low_signal.reason is not None:
         return f"no signal: {trainer.low_signal.reason}"
     if trainer.state.global_step >= trainer.state.max_steps:

@@ -8,24 +8,26 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
+from agentsgym.generation.factory import choose
 from agentsgym.generation.http import MissingKey
 from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import chat_settings, make_env, train_settings, train_tasks
-from agentsgym.runs.launch import Launch, check_launch, on_any_machine, sampling_place
+from agentsgym.runs.launch import Launch, check_launch, on_any_machine
 from agentsgym.runs.models.load import with_template
 from agentsgym.runs.models.pretrained import in_hub_cache
 from agentsgym.runs.policy import load_tokenizer
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.settings import BUILTIN, RunConfig
+from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
 from agentsgym.runs.train import train_run
 from agentsgym.runs.warm_start import settings_of, warm_starts
 from agentsgym.training.warm_start_settings import CHAT, WarmStartSettings
 
+Replacements = dict[str, tuple[str, str]]
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
 _POSITIONS = 16384
@@ -51,20 +53,13 @@ _LEFT_OUT = {
 _ONE_PROCESS = Launch()
 
 
-class Replacement(NamedTuple):
-    """What the run is configured with, and what stood for it in the small run."""
-
-    configured: str
-    instead: str
-
-
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The summary of the small run, its replacements by part of the run, and what cannot be tried
-    on this machine, with the reason."""
+    """The summary of the small run, its replacements by part of the run (what is configured, what
+    stood for it), and what cannot be tried on this machine, with the reason."""
 
     summary: Summary
-    replacements: dict[str, Replacement]
+    replacements: Replacements
     not_tried: list[str]
 
 
@@ -76,7 +71,7 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     """
     check_launch(config, launch)
     make_env(config)
-    if warm_starts(config):
+    if warm_starts(config) or config.model.path == TINY:
         settings_of(config)
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
         small, replacements = _in_small(config, Path(folder))
@@ -101,13 +96,31 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
         train_settings(config)
     except (ConfigError, MissingExtra, MissingKey) as error:
         texts.append(f"the run as it is configured, for here it ends with: {error}")
-    for key in ("quantization", "attn_implementation"):
-        if value := getattr(config.model, key):
-            texts.append(f"model.{key}={value}")
     return texts
 
 
-def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Replacement]]:
+def _stand_ins(config: RunConfig) -> Replacements:
+    """What stands for servers, endpoints and a GPU."""
+    engine, model = config.engine, config.model
+    name = choose(engine, training=True).name
+    ahead = "generations ahead of the update" if config.train.get("max_staleness") else None
+    asks = "games of an endpoint" if _asks_endpoint(config) else None
+    parts = {
+        "engine": (
+            None if name == "embedded" else ", ".join(engine.urls) or name,
+            "the embedded engine",
+        ),
+        "actors on Ray": (config.ray.workers, "this process"),
+        "warm start": (asks, "none"),
+        "answerer": (config.answerer and config.answerer.served_model, "the knowledge table"),
+        "order": (ahead, "each generation is played before its update"),
+        "model.quantization": (model.quantization, "none"),
+        "model.attn_implementation": (model.attn_implementation, "the default"),
+    }
+    return {part: (str(given), instead) for part, (given, instead) in parts.items() if given}
+
+
+def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, Replacements]:
     """The run with a small model and small numbers, and its replacements, by part of the run."""
     tokenizer, is_real = _tokenizer(config)
     model = _random_model(config, tokenizer)
@@ -115,7 +128,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     random = f"a random {model.config.model_type}, {LAYERS} layers of width {WIDTH}, float32"
-    replacements = {"model": Replacement(config.model.path, random)}
+    replacements = {"model": (config.model.path, random)}
     # The small model does not have the layers that an adapter names.
     lora = config.model.lora and config.model.lora.model_copy(update={"layers_to_transform": None})
     section: dict[str, Any] = {"path": str(path), "revision": None, "lora": lora}
@@ -126,24 +139,11 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
         template = chat_settings(config.model)
         if template != {"chat_template": "own"}:
             chosen = ", ".join(f"{name}={value}" for name, value in template.items())
-            replacements["chat template"] = Replacement(chosen, "the small tokenizer's own")
+            replacements["chat template"] = (chosen, "the small tokenizer's own")
     if not is_real:
         small = "bytes and frequent pieces of the environment's own texts"
-        replacements["tokenizer"] = Replacement("that of the model", small)
-    place = sampling_place(config)
-    if place != "here":
-        given = ", ".join(config.engine.urls) or "servers"
-        given = "a process of its own" if place == "process" else given
-        replacements["engine"] = Replacement(given, "the embedded engine")
-    if workers := config.ray.workers:
-        replacements["actors on Ray"] = Replacement(str(workers), "this process")
-    if _asks_endpoint(config):
-        replacements["warm start"] = Replacement("games of an endpoint", "none")
-    if config.answerer:
-        replacements["answerer"] = Replacement(config.answerer.served_model, "the knowledge table")
-    if config.train.get("max_staleness"):
-        before = "each generation is played before its update"
-        replacements["order"] = Replacement("generations ahead of the update", before)
+        replacements["tokenizer"] = ("that of the model", small)
+    replacements |= _stand_ins(config)
     turns = min(TURNS, make_env(config).config.max_steps_per_episode)
     plain = on_any_machine(config)
     changes = {
@@ -157,7 +157,7 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, dict[str, Rep
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
-    replacements["sizes"] = Replacement(
+    replacements["sizes"] = (
         "as configured",
         f"1 update on {ROLLOUTS} rollouts of {turns} turns of at most {ACTION} tokens, "
         "2 episodes in each evaluation",

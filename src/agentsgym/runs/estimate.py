@@ -4,9 +4,9 @@ With N weights of which N' are trained, all in bytes:
 
     weights      4 N; with LoRA b (N - N') + 4 N', b the bytes of a frozen weight
     copies       2 N' of 16 bits where the embedded engine samples under autocast, 4 N for the
-                 reference of KL without an adapter; an engine in a process of its own has all
-                 weights again, on a CPU twice
-    optimizer    8 N' for Adam's two moments
+                 reference of KL without an adapter
+    optimizer    8 N' for Adam's two moments, 2 N' with an optimizer of 8 bits; those of a smaller
+                 optimizer are counted as Adam's
     gradients    4 N', twice under DDP
     activations  per token of a forward chunk and layer 36 widths and 4 MLP widths of 2 or 4 bytes;
                  with gradient checkpointing one width per layer, and one layer at a time
@@ -14,15 +14,16 @@ With N weights of which N' are trained, all in bytes:
 
 The peak has what sampling or what the update needs besides weights, copies and optimizer. ZeRO-2
 divides optimizer and gradients over the processes. Libraries, communication, the kernels that a
-CPU compiles for 16 bits (about 1 GB) and servers are not counted.
+CPU compiles for 16 bits (about 1 GB) and an engine outside the process are not counted.
 """
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.generation.factory import choose
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.launch import on_any_machine, sampling_place
+from agentsgym.runs.launch import on_any_machine
 from agentsgym.runs.models.adapters import new_adapter
 from agentsgym.runs.models.builtin import SHAPE, model_place
 from agentsgym.runs.models.load import stored_adapter
@@ -35,13 +36,11 @@ if TYPE_CHECKING:
 
 Layout = Literal["one process", "DDP", "ZeRO-2"]
 Needs = dict[str, int]
-FIRST_PROMPT, OBSERVED = 256, 32
-"""Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set."""
 
+# Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set.
+_FIRST_PROMPT, _OBSERVED = 256, 32
 _MOST_LAYERS = 1000
-_QUANTIZED = {"4bit": 0.56, "8bit": 1.03}  # bytes per weight, with the scales of its block
-# Float32 values per trained weight; the first name that an optimizer's contains.
-_MOMENTS = {"8bit": 0.5, "lion": 1.0, "sgd": 0.0, "adafactor": 0.0, "adagrad": 1.0, "adam": 2.0}
+_QUANTIZED = {"4bit": 0.5, "8bit": 1.0}  # bytes per weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +91,8 @@ def estimate_run(config: RunConfig, processes: int = 1) -> Estimate:
         adapter = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     memory = _layouts(_needs(config, settings, tokens, shape, size, adapter), processes)
     for needs in memory.values():
-        update, cache = needs["gradients"] + needs["activations"], needs["cache"]
-        beside = sampling_place(config) == "process"
-        needs["peak"] = needs["weights"] + needs["copies"] + needs["optimizer"]
-        needs["peak"] += update + cache if beside else max(update, cache)
+        always = needs["weights"] + needs["copies"] + needs["optimizer"]
+        needs["peak"] = always + max(needs["gradients"] + needs["activations"], needs["cache"])
     return Estimate(size, adapter, memory, tokens, _notes(config, tokens, processes))
 
 
@@ -103,7 +100,7 @@ def _tokens(env: MultistepEnv, settings: "GRPOEnvConfig") -> Tokens:
     turns = env.config.max_steps_per_episode * env.config.episodes_per_trial
     action = settings.max_action_tokens or 0
     bound = settings.max_rollout_tokens
-    guess = FIRST_PROMPT * env.config.episodes_per_trial + turns * (action + OBSERVED)
+    guess = _FIRST_PROMPT * env.config.episodes_per_trial + turns * (action + _OBSERVED)
     micro = settings.per_device_train_batch_size
     return Tokens(
         generation=micro * settings.steps_per_generation,
@@ -166,18 +163,15 @@ def _needs(
     adapter: int,
 ) -> Needs:
     """Bytes of one process by what needs them, without its peak."""
-    place = sampling_place(config)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     item = 4 if str(dtype_of(config.model, device)) == "torch.float32" else 2
     trained = adapter or size
     frozen = _QUANTIZED.get(config.model.quantization or "", item) * size if adapter else 0
-    copies = 2 * trained if item == 2 and place == "here" else 0
-    if place == "process":
-        copies = (2 if device == "cpu" else 1) * item * size
+    samples = _samples_itself(config)
+    copies = 2 * trained if item == 2 and samples else 0
     if settings.beta and not adapter:
         copies += 4 * size
     optimizer = str(getattr(settings.optim, "value", settings.optim))
-    moments = next((value for part, value in _MOMENTS.items() if part in optimizer), 2.0)
     heads, layers = shape.num_attention_heads, int(shape.num_hidden_layers)
     width = getattr(shape, "head_dim", None) or shape.hidden_size // heads
     keys = int((getattr(shape, "num_key_value_heads", None) or heads) * width)
@@ -185,11 +179,16 @@ def _needs(
     return {
         "weights": 4 * trained + round(frozen),
         "copies": copies,
-        "optimizer": round(4 * moments * trained),
+        "optimizer": (2 if "8bit" in optimizer else 8) * trained,
         "gradients": 4 * trained,
         "activations": _activations(config, settings, tokens, shape, item),
-        "cache": 0 if place == "servers" else cache,
+        "cache": cache if samples else 0,
     }
+
+
+def _samples_itself(config: RunConfig) -> bool:
+    """Whether the process that trains also samples."""
+    return choose(config.engine, training=True).name in ("embedded", "plain")
 
 
 def _activations(
@@ -223,15 +222,13 @@ def _notes(config: RunConfig, tokens: Tokens, processes: int) -> list[str]:
     notes = []
     if not tokens.known:
         notes.append(
-            f"Tokens of a rollout are guessed: a first prompt of {FIRST_PROMPT}, observations of "
-            f"{OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
+            f"Tokens of a rollout are guessed: a first prompt of {_FIRST_PROMPT}, observations of "
+            f"{_OBSERVED}, every action of {tokens.action}; train.max_rollout_tokens bounds them."
         )
-    if config.engine.name == "process":
-        notes.append("The engine's own process, which works beside the optimizer, is counted.")
-    if sampling_place(config) == "servers":
+    if not _samples_itself(config):
         notes.append(
-            "The engine's own memory is not counted: a vLLM server holds 2 bytes per "
-            "weight and a cache of the size that it is given."
+            "The engine's own memory is not counted: it holds all weights again (a vLLM server 2 "
+            "bytes of each) and a cache of the size that it is given."
         )
     if processes > 1:
         notes.append("DDP keeps everything in each process; ZeRO-2 needs DeepSpeed.")

@@ -6,11 +6,11 @@ Everything here is known without a GPU, a server or another machine.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.factory import choose
+from agentsgym.generation.factory import EngineEntry, choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.settings import RunConfig
@@ -46,16 +46,6 @@ def on_any_machine(config: RunConfig) -> RunConfig:
         "answerer": None,
     }
     return config.model_copy(update=changes)
-
-
-def sampling_place(config: RunConfig) -> Literal["here", "process", "servers"]:
-    """What samples: the process that trains, a process of its own beside it, or servers."""
-    engine = config.engine
-    if engine.urls or engine.launch:
-        return "servers"
-    if engine.name in (None, "embedded", "plain"):
-        return "here"
-    return "process" if engine.name == "process" else "servers"
 
 
 def read_launch(path: Path) -> Launch:
@@ -104,16 +94,17 @@ def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
             f"over {launch.processes} processes, whose {own} rollouts each are {together} "
             f"together: {error}"
         ) from None
-    choose(config.engine, training=True)
-    for problem in _problems(config, launch, settings):
+    entry = choose(config.engine, training=True)
+    for problem in _problems(config.engine, entry, launch, settings):
         raise ConfigError(problem)
     return settings
 
 
-def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> Iterator[str]:
-    engine, place = config.engine, sampling_place(config)
+def _problems(
+    engine: EngineSettings, entry: EngineEntry, launch: Launch, settings: "GRPOEnvConfig"
+) -> Iterator[str]:
     splits = f"{launch.sharded} splits the model over {launch.processes} processes, and"
-    if launch.sharded is not None and place != "servers":
+    if launch.sharded is not None and not entry.remote:
         yield (
             f"{splits} the embedded engine samples from the whole model; name vLLM servers in "
             "engine.urls and use FSDP2, or use DeepSpeed ZeRO-2"
@@ -135,7 +126,7 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
             "engine.launch starts servers on one machine, and the learners are on "
             f"{launch.machines}; start the servers and name them in engine.urls"
         )
-    if settings.max_staleness and place == "here":
+    if settings.max_staleness and entry.name in ("embedded", "plain"):
         yield (
             f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
             "optimizer: name vLLM servers in engine.urls, let the run start them (engine.launch), "

@@ -19,7 +19,6 @@ from agentsgym.integrations.axolotl.plugin import find_section, section_of_this_
 from agentsgym.integrations.axolotl.section import OWN_SETTINGS
 from agentsgym.runs.callbacks import SignalCheckCallback
 from agentsgym.runs.files import RolloutWriter
-from agentsgym.runs.signal_check import check_signal
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
 logger = logging.getLogger(__name__)
@@ -83,9 +82,6 @@ class AxolotlEnvTrainer(
         """Train. Raises NoSignal for a new run whose first generation is hopeless."""
         section = find_section()
         stop = section is None or section.signal_check
-        check = SignalCheckCallback(lambda: self.reports.first_figures, logger.warning, stop=stop)
         if not resume_from_checkpoint:
-            self.add_callback(check)
-        result = super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
-        check_signal(check.hopeless or {}, "after the first generation")
-        return result
+            self.add_callback(SignalCheckCallback(self.reports, logger.warning, stop=stop))
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **options)
