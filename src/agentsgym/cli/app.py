@@ -51,8 +51,8 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Remove `--debug`, which may stand anywhere before a `--`."""
         end = args.index("--") if "--" in args else len(args)
-        given = "--debug" in args[:end]
-        _DEBUG.set(given or os.environ.get("AGENTSGYM_DEBUG", "") not in ("", "0"))
+        debug = "--debug" in args[:end]
+        _DEBUG.set(debug or os.environ.get("AGENTSGYM_DEBUG", "") not in ("", "0"))
         rest = [arg for arg in args[:end] if arg != "--debug"] + args[end:]
         return list(super().parse_args(ctx, rest))
 

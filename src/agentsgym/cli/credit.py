@@ -64,14 +64,14 @@ def credit(
 def _group(source: Source, step: int | None, group: int) -> list[Rollout]:
     """The rollouts of one group of one generation."""
     run = source.root
-    found = {one.step: one for one in source.sets() if one.phase == "train"}
-    if not found:
+    generations = {one.step: one for one in source.sets() if one.phase == "train"}
+    if not generations:
         raise fail(f"{run} contains no training rollouts", BAD_USAGE)
-    chosen = max(found) if step is None else step
-    if chosen not in found:
-        known = ", ".join(map(str, sorted(found)[:8]))
+    chosen = max(generations) if step is None else step
+    if chosen not in generations:
+        known = ", ".join(map(str, sorted(generations)[:8]))
         raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
-    contents = found[chosen].read()
+    contents = generations[chosen].read()
     if contents.problem or not contents.lines:
         raise fail(contents.problem or f"the generation at step {chosen} has no rollouts")
     groups = [line.rollout.group for line in contents.lines]

@@ -32,29 +32,29 @@ def doctor(
     evidence = read_evidence(Source(run, trust))
     if not (evidence.trained or evidence.played or evidence.evaluations):
         raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
-    found = diagnose(evidence)
+    findings = diagnose(evidence)
     if as_json:
-        print_json(_data(run, evidence, found))
+        print_json(_data(run, evidence, findings))
     else:
-        _tell(run, evidence, found)
-    if found:
+        _tell(run, evidence, findings)
+    if findings:
         raise typer.Exit(FAILURE)
 
 
-def _data(run: Path, evidence: Evidence, found: list[Fault]) -> dict[str, object]:
+def _data(run: Path, evidence: Evidence, findings: list[Fault]) -> dict[str, object]:
     return {
         "run": str(run),
         "training_steps": len(evidence.trained),
         "sets_read": [one.of.id for one in evidence.played],
         "problems": list(evidence.problems),
-        "findings": [one.as_dict() for one in found],
+        "findings": [one.as_dict() for one in findings],
     }
 
 
-def _tell(run: Path, evidence: Evidence, found: list[Fault]) -> None:
+def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
     for problem in evidence.problems:
         line(f"not read: {problem}")
-    for one in found:
+    for one in findings:
         out.print(f"[bold]{shown(one.title)}[/bold] ({one.fault})", soft_wrap=True)
         for text in one.evidence:
             line(f"  {text}")
@@ -64,8 +64,9 @@ def _tell(run: Path, evidence: Evidence, found: list[Fault]) -> None:
             line(f"  look at: {', '.join(one.rollouts)}")
         out.print()
     read = f"{len(evidence.trained)} training steps, rollouts of {len(evidence.played)} sets"
-    faults = "no fault" if not found else "1 fault" if len(found) == 1 else f"{len(found)} faults"
+    count = len(findings)
+    faults = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
     line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
-    first = next((name for one in found for name in one.rollouts), None)
+    first = next((name for one in findings for name in one.rollouts), None)
     if first is not None:
         line(f"agentsgym view {run} --rollout {first}")

@@ -102,10 +102,10 @@ def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
 def _range(steps: str | None) -> tuple[int, int] | None:
     if steps is None:
         return None
-    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
-    if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
+    if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
         raise fail(f"--steps must be N or N-M with N up to M, not {steps!r}", BAD_USAGE)
-    return int(found[1]), int(found[2] or found[1])
+    return int(match[1]), int(match[2] or match[1])
 
 
 def _tell_dataset(counts: Counts, path: Path) -> None:

@@ -14,7 +14,7 @@ from agentsgym.generation.endpoint import ask, is_url
 from agentsgym.runs import RunConfig, load_run, parse_config
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.trust import check_untrusted, is_own, named_code, with_trust
+from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, with_trust
 from agentsgym.types import RolloutRequest
 from agentsgym.types.names import import_from_here
 
@@ -181,7 +181,7 @@ def _stored(root: Path, place: dict[str, Any], settings: dict[str, Any], ours: b
     run = load_run(root, overrides)
     if not ours:
         run = check_untrusted(run, overrides)
-    import_from_here(*named_code(run))
+    import_from_here(*foreign_code(run))
     return run
 
 
@@ -211,15 +211,15 @@ def _at_endpoint(run: RunConfig, url: str) -> RunConfig:
     engine, path = run.engine, run.model.path
     if engine.urls or engine.launch:
         raise ConfigError(f"{url} already says where the model is; leave the other servers out")
-    found = ask(url, engine.key_env)
-    served = engine.served_model or next(iter(found.names), None)
+    endpoint = ask(url, engine.key_env)
+    served = engine.served_model or next(iter(endpoint.names), None)
     if served is None:
         raise ConfigError(f"{url} lists no models; name one with engine.served_model=NAME")
-    tokenizer = found.folder if path == url else path
-    by_ids = engine.name == "vllm" or (engine.name is None and found.is_vllm)
+    tokenizer = endpoint.folder if path == url else path
+    by_ids = engine.name == "vllm" or (engine.name is None and endpoint.is_vllm)
     if by_ids and tokenizer is not None:
         tell(f"{served} at a vLLM server, with the tokenizer of {tokenizer}")
-        return _changed(run, tokenizer, name="vllm", urls=[found.url], served_model=served)
+        return _changed(run, tokenizer, name="vllm", urls=[endpoint.url], served_model=served)
     if engine.name == "vllm":
         raise ConfigError(f"the tokenizer of {served} is not here; name it: model.path=DIRECTORY")
     hint = "; model.path=DIRECTORY names its tokenizer, for exact token ids" if by_ids else ""

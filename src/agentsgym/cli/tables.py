@@ -67,44 +67,44 @@ def _figures(
     return table
 
 
-def _lines(found: list[Evaluation]) -> list[Line]:
+def _lines(evaluations: list[Evaluation]) -> list[Line]:
     lines = [
-        ("win rate", [share(f.win_rate) for f in found]),
-        ("95 % interval", [interval(f.ci95, share) for f in found]),
-        ("reward", [number(f.reward) for f in found]),
-        ("95 % interval", [interval(f.reward_ci95, number) for f in found]),
-        ("reference player", [number(f.reference) for f in found]),
-        ("regret", [number(f.regret) for f in found]),
-        ("steps", [number(f.mean_steps) for f in found]),
-        *_trial_lines(found),
-        *_metric_lines(found),
-        ("episodes", [str(f.episodes) for f in found]),
-        ("task clusters", [str(f.clusters) for f in found]),
-        ("failed", [str(f.failures) for f in found]),
+        ("win rate", [share(f.win_rate) for f in evaluations]),
+        ("95 % interval", [interval(f.ci95, share) for f in evaluations]),
+        ("reward", [number(f.reward) for f in evaluations]),
+        ("95 % interval", [interval(f.reward_ci95, number) for f in evaluations]),
+        ("reference player", [number(f.reference) for f in evaluations]),
+        ("regret", [number(f.regret) for f in evaluations]),
+        ("steps", [number(f.mean_steps) for f in evaluations]),
+        *_trial_lines(evaluations),
+        *_metric_lines(evaluations),
+        ("episodes", [str(f.episodes) for f in evaluations]),
+        ("task clusters", [str(f.clusters) for f in evaluations]),
+        ("failed", [str(f.failures) for f in evaluations]),
     ]
-    if all(f.win_rate is None for f in found):
+    if all(f.win_rate is None for f in evaluations):
         lines = lines[2:]
-    elif all(f.win_rate == f.reward for f in found):
+    elif all(f.win_rate == f.reward for f in evaluations):
         del lines[2:4]
     return [(name, values) for name, values in lines if any(v not in ("–", "0") for v in values)]
 
 
-def _metric_lines(found: list[Evaluation]) -> list[Line]:
-    names = sorted({name for figures in found for name in figures.metrics})
+def _metric_lines(evaluations: list[Evaluation]) -> list[Line]:
+    names = sorted({name for figures in evaluations for name in figures.metrics})
     lines = []
     for name in names:
-        values = [figures.metrics.get(name) for figures in found]
+        values = [figures.metrics.get(name) for figures in evaluations]
         if any(values):
             form = share if max(value or 0.0 for value in values) <= 1.0 else number
             lines.append((shown(f"{name}, per step"), [form(value) for value in values]))
     return lines
 
 
-def _trial_lines(found: list[Evaluation]) -> list[Line]:
+def _trial_lines(evaluations: list[Evaluation]) -> list[Line]:
     lines = []
-    for name in dict.fromkeys(name for figures in found for name in figures.trial):
+    for name in dict.fromkeys(name for figures in evaluations for name in figures.trial):
         form = share if name.endswith("win_rate") else number
-        values = [form(figures.trial.get(name)) for figures in found]
+        values = [form(figures.trial.get(name)) for figures in evaluations]
         lines.append((name.replace("/", ", ").replace("_", " "), values))
     return lines
 

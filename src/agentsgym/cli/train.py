@@ -14,7 +14,7 @@ from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, pr
 from agentsgym.runs.estimate import Estimate, estimate_run
 from agentsgym.runs.files import Summary
 from agentsgym.runs.launch import Launch, read_launch
-from agentsgym.runs.trust import check_untrusted, is_own, named_code, resume_command, with_trust
+from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, resume_command, with_trust
 from agentsgym.types.names import import_from_here
 
 
@@ -119,7 +119,7 @@ def _config(
         raise fail(f"name a preset ({', '.join(presets())}) or a YAML file", BAD_USAGE)
     else:
         config = load_config(source, overrides)
-    import_from_here(*named_code(config))
+    import_from_here(*foreign_code(config))
     return with_trust(config) if trust else config
 
 

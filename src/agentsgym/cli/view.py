@@ -61,31 +61,31 @@ def view(
 
     # OTHER of a saved comparison stands left: the page shows right minus left, `eval` MODEL minus
     # OTHER.
-    named = [root for root in (run, other) if root is not None]
-    roots = [each for root in named for each in reversed(directories(root))]
+    paths = [root for root in (run, other) if root is not None]
+    roots = [each for root in paths for each in reversed(directories(root))]
     if len(roots) > 2:
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, trust, tokenizer) for root in roots]
-    wanted = [rollout_name(name) for name in rollout or ()]
+    names = [rollout_name(name) for name in rollout or ()]
     if serve:
-        _serve(sources, wanted)
+        _serve(sources, names)
     else:
-        _write(sources, output or run / "view.html", rollouts, wanted)
+        _write(sources, output or run / "view.html", rollouts, names)
 
 
 def _write(
-    sources: list[Source], path: Path, rollouts: int | None, wanted: list[RolloutName]
+    sources: list[Source], path: Path, rollouts: int | None, names: list[RolloutName]
 ) -> None:
     most = MOST_ROLLOUTS if rollouts is None else rollouts
-    written = write_page(path, sources, most or None, wanted)
+    written = write_page(path, sources, most or None, names)
     out.print(f"{path}: {written.rollouts} rollouts, {written.size / 1e6:.1f} MB")
     if written.unread or written.rollouts < written.total:
         out.print("It is a sample of the run; --rollouts N takes more, --serve shows all.")
 
 
-def _serve(sources: list[Source], wanted: list[RolloutName]) -> None:
+def _serve(sources: list[Source], names: list[RolloutName]) -> None:
     with PageServer(Library(sources)) as server:
-        out.print(server.address + (wanted[0].address if wanted else ""), soft_wrap=True)
+        out.print(server.address + (names[0].address if names else ""), soft_wrap=True)
         out.print("Open it in a browser of this machine; Ctrl-C ends the server.")
         try:
             server.serve_forever()

@@ -242,11 +242,11 @@ class PlainEngine(InProcessEngine):
         for name in waiting[1:]:
             if len(chosen) == self.capacity:
                 break
-            room = max(longest, self._longest(name))
-            fits = (len(chosen) + 1) * room <= self.max_batch_tokens
+            length = max(longest, self._longest(name))
+            fits = (len(chosen) + 1) * length <= self.max_batch_tokens
             if fits and (self.reading.ragged or len(self._contexts[name]) == first):
                 chosen.append(name)
-                longest = room
+                longest = length
         return chosen
 
     def _forward(self) -> None:

@@ -237,9 +237,9 @@ def _episode_of(session: Session, record: Any) -> Episode:
             "leave 'episode' out to return tokens of its own"
         )
     episode = _with_final_reward(record["episode"], float(record["final_reward"]))
-    given = np.array(record["per_token_rewards"], np.float64)
-    if ids and not np.array_equal(given, _placed(session, episode, rows[-1])):
-        session.given_rewards[episode.index, len(rows) - 1] = given
+    rewards = np.array(record["per_token_rewards"], np.float64)
+    if ids and not np.array_equal(rewards, _placed(session, episode, rows[-1])):
+        session.given_rewards[episode.index, len(rows) - 1] = rewards
     return episode
 
 

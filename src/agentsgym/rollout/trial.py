@@ -194,9 +194,9 @@ def _with_given_rewards(rollout: Rollout, session: Session) -> Rollout:
     first = len(session.given_rows)
     rows = list(rollout.rows)
     for number, row in enumerate(rows[first:]):
-        given = {e: v for (e, k), v in session.given_rewards.items() if k == number}
-        if given:
-            rewards = row_rewards(rollout, row, given)
+        rewards_of = {e: v for (e, k), v in session.given_rewards.items() if k == number}
+        if rewards_of:
+            rewards = row_rewards(rollout, row, rewards_of)
             rows[first + number] = replace(row, given_rewards=rewards)
     return replace(rollout, rows=tuple(rows))
 

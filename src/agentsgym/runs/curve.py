@@ -71,8 +71,8 @@ def _draw_score(axes: Any, lines: Lines, summary: Summary) -> None:
     _finish_score(axes, summary, name)
 
 
-def _draw_smoothed(axes: Any, drawn: Points, color: str, label: str) -> None:
-    steps, values = drawn
+def _draw_smoothed(axes: Any, points: Points, color: str, label: str) -> None:
+    steps, values = points
     axes.plot(steps, values, color=color, alpha=0.25, linewidth=0.9)
     axes.plot(steps, smooth(values), color=color, linewidth=1.7, label=label)
 

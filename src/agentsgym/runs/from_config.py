@@ -168,7 +168,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     check_name(config.model)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     check_machine(config.model, device)
-    given = {
+    values = {
         **_DEFAULTS,
         "run_name": config.directory.name,
         "project": PROJECT,
@@ -182,13 +182,13 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         "output_dir": str(RunDirectory(config.directory).checkpoints),
         "trust": trusted(config),
     }
-    if "max_steps" not in given and "num_train_epochs" not in given:
+    if "max_steps" not in values and "num_train_epochs" not in values:
         if config.max_seconds is None:
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
-        given["max_steps"] = _NO_LIMIT
+        values["max_steps"] = _NO_LIMIT
     _check_ready(config.engine)
     try:
-        settings = GRPOEnvConfig(**given)
+        settings = GRPOEnvConfig(**values)
     except Exception as error:  # TRL and transformers raise many kinds of errors for bad values
         text = " ".join(str(error).split())
         if not isinstance(error, ValueError | TypeError):

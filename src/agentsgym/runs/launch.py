@@ -68,11 +68,11 @@ def read_launch(path: Path) -> Launch:
 def _sharding(data: dict[str, Any]) -> str | None:
     kind = str(data.get("distributed_type", "NO")).upper()
     options = data.get(f"{kind.lower()}_config")
-    given = options if isinstance(options, dict) else {}
+    settings = options if isinstance(options, dict) else {}
     if kind == "DEEPSPEED":
-        return "DeepSpeed ZeRO-3" if given.get("zero_stage") == 3 else None
-    if kind == "FSDP" and given.get("fsdp_sharding_strategy") != "NO_SHARD":
-        return f"FSDP{given.get('fsdp_version', 1)}"
+        return "DeepSpeed ZeRO-3" if settings.get("zero_stage") == 3 else None
+    if kind == "FSDP" and settings.get("fsdp_sharding_strategy") != "NO_SHARD":
+        return f"FSDP{settings.get('fsdp_version', 1)}"
     return None
 
 

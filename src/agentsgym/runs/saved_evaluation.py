@@ -113,13 +113,13 @@ def saved_evaluation(
 
 def _file_for(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigures:
     """The file of the evaluation there, or a new one. Raises ConfigError as above."""
-    wanted = plain(masked(dict(settings)))
+    current = plain(masked(dict(settings)))
     if not is_saved(root):
         if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
             raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
-        return SavedFigures(model=model, settings=wanted, versions=versions())
+        return SavedFigures(model=model, settings=current, versions=versions())
     old = SavedFigures.read(RunDirectory(root).evaluation)
-    difference = _difference(old.settings, wanted)
+    difference = _difference(old.settings, current)
     if difference is not None:
         key, before, now = difference
         raise ConfigError(
@@ -205,8 +205,8 @@ def saved_side(
             "with"
         )
     env = make_env(place)
-    wanted = plain(masked(what_is_played(env, requests, seed)))
-    difference = _difference({key: file.settings.get(key) for key in wanted}, wanted)
+    current = plain(masked(what_is_played(env, requests, seed)))
+    difference = _difference({key: file.settings.get(key) for key in current}, current)
     if difference is not None:
         key, theirs, ours = difference
         raise ConfigError(f"{root} played something else: {key} is {theirs} there, and {ours} here")

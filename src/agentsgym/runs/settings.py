@@ -116,10 +116,10 @@ class ModelSettings(Section):
 
     @field_validator("chat_template")
     @classmethod
-    def _template(cls, given: str) -> str:
-        if given not in _TEMPLATES and not given.endswith(".jinja"):
-            raise ValueError(f"must be own, training or the path of a .jinja file, got {given!r}")
-        return given
+    def _template(cls, value: str) -> str:
+        if value not in _TEMPLATES and not value.endswith(".jinja"):
+            raise ValueError(f"must be own, training or the path of a .jinja file, got {value!r}")
+        return value
 
     _foreign: bool = PrivateAttr(default=False)
 

@@ -18,26 +18,30 @@ from agentsgym.types import GenerationResult, Message, Rollout
 from agentsgym.types.text import clean_text
 
 Note = Callable[[str], None]
-Wanted = Callable[[Rollout], bool]
+Selection = Callable[[Rollout], bool]
 
 _BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _MOST_CHARACTERS = 4_000_000
 
 
 def stored_games(
-    settings: WarmStartSettings, codec: Codec, wanted: Wanted, max_tokens: int | None, note: Note
+    settings: WarmStartSettings,
+    codec: Codec,
+    selection: Selection,
+    max_tokens: int | None,
+    note: Note,
 ) -> list[Rollout]:
     """At most `games` games, those with most reward: the best of each group, of equal ones the
     latest.
 
-    `wanted` selects games by environment and task. Damaged ones, and those with a row of more than
-    `max_tokens`, are left out with a note. Raises ConfigError if none remains.
+    `selection` selects games by environment and task. Damaged ones, and those with a row of more
+    than `max_tokens`, are left out with a note. Raises ConfigError if none remains.
     """
 
     def counts(game: Rollout) -> bool:
         reward = game.final_reward
         enough = settings.min_reward is None or reward >= settings.min_reward
-        return not game.failed and math.isfinite(reward) and enough and wanted(game)
+        return not game.failed and math.isfinite(reward) and enough and selection(game)
 
     folder = str(settings.run)
     whole: list[bool] = []
@@ -72,7 +76,7 @@ def training_files(folder: str) -> list[tuple[int, Path]]:
     return generations
 
 
-def _best_of_run(folder: str, counts: Wanted, note: Note) -> Iterator[Rollout]:
+def _best_of_run(folder: str, counts: Selection, note: Note) -> Iterator[Rollout]:
     """The best game of each group, the latest generation first."""
     by_step = groupby(training_files(folder), key=itemgetter(0))
     for files in reversed([[path for _, path in files] for _, files in by_step]):

@@ -99,12 +99,12 @@ def play_suite(
     ConfigError for a wrong game before any is played.
     """
     places = [place_of(game, player.run) for game in suite.games]
-    asked = [
+    requests_by_game = [
         requests_of(game, place, seed, most_tasks)
         for game, place in zip(suite.games, places, strict=True)
     ]
     results: list[Played | None] = []
-    for game, place, requests in zip(suite.games, places, asked, strict=True):
+    for game, place, requests in zip(suite.games, places, requests_by_game, strict=True):
         on_game(game.name)
         own = None if output is None else output / game.name
         plays = player.has_agent_for(place)

@@ -61,9 +61,9 @@ def stores_in(directory: Path, train: Mapping[str, Any]) -> Iterator[None]:
     Trackio reads its variable when it is imported, as TRL does if it is installed. So the block has
     to begin before TRL is imported.
     """
-    given = train.get("report_to")
-    named = given if isinstance(given, list) else [given]
-    names = [name for name in TRACKERS if installed(name) and (name in named or "all" in named)]
+    report_to = train.get("report_to")
+    choice = report_to if isinstance(report_to, list) else [report_to]
+    names = [name for name in TRACKERS if installed(name) and (name in choice or "all" in choice)]
     project, root = str(train.get("project") or PROJECT), directory.absolute()
     variables = {k: v for name in names for k, v in TRACKERS[name](root, project).items()}
     added = {name: value for name, value in variables.items() if name not in os.environ}

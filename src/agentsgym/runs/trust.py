@@ -85,7 +85,7 @@ def with_trust(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"train": {**config.train, "trust": True}})
 
 
-def named_code(config: RunConfig) -> list[str]:
+def foreign_code(config: RunConfig) -> list[str]:
     """The dotted paths outside the package that a configuration names: its environment, its
     estimator, and a member of each module that rows may name."""
     modules = config.train.get("trust") or ()
@@ -104,7 +104,7 @@ def outside_of_env(env: str, env_config: Mapping[str, Any], trust: Trust = False
 
 def check_untrusted(
     config: RunConfig,
-    named: Mapping[str, Any] = MappingProxyType({}),
+    overrides: Mapping[str, Any] = MappingProxyType({}),
     own: RunConfig | None = None,
     *,
     training: bool = False,
@@ -112,20 +112,20 @@ def check_untrusted(
     """The configuration of a directory of somebody else, for an evaluation or for more `training`.
 
     Raises ConfigError for code, files, servers and commands that it names, except those that the
-    user names too: in the settings `named` on the command line, or in the preset or file `own`. A
-    model that only the directory names is not downloaded.
+    user names too: in the `overrides` on the command line, or in the preset or file `own`. A model
+    that only the directory names is not downloaded.
     """
 
-    def is_named(key: str) -> bool:
-        return any(key == name or key.startswith(f"{name}.") for name in named)
+    def is_set(key: str) -> bool:
+        return any(key == name or key.startswith(f"{name}.") for name in overrides)
 
     ours = {} if own is None else _reach(own, training)
     reach = _reach(config, training)
-    if "env" not in reach or is_named("env") or ours.get("env") == config.env:
+    if "env" not in reach or is_set("env") or ours.get("env") == config.env:
         reach |= _outside(config)
         ours |= {} if own is None else _outside(own)
     foreign = {
-        key: value for key, value in reach.items() if not is_named(key) and ours.get(key) != value
+        key: value for key, value in reach.items() if not is_set(key) and ours.get(key) != value
     }
     if foreign:
         texts = (
@@ -137,7 +137,7 @@ def check_untrusted(
             f"{' '.join(texts)}. If you trust them, name them again on the command line, or add "
             "--trust"
         )
-    if is_named("model.path") or (own and own.model.path == config.model.path):
+    if is_set("model.path") or (own and own.model.path == config.model.path):
         return config
     return config.model_copy(update={"model": config.model.without_downloads()})
 
@@ -150,7 +150,7 @@ def _outside(config: RunConfig) -> dict[str, Any]:
 def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
     """What else it would use outside the run's directory, by the key that names it."""
     estimator = str(config.train.get("advantage_estimator") or "")
-    named: dict[str, Any] = {
+    outside: dict[str, Any] = {
         "train.trust": config.train.get("trust"),
         "env": config.env if is_foreign(config.env) else None,
         "train.advantage_estimator": estimator if is_foreign(estimator) else None,
@@ -158,18 +158,18 @@ def _reach(config: RunConfig, training: bool) -> dict[str, Any]:
         "data.eval": config.data.eval,
     }
     if training:
-        named |= _model_files(config)
-        named |= {f"train.{key}": config.train.get(key) for key in _SENDING}
-        named["warm_start.run"] = config.warm_start.run
-        named["ray.workers"] = config.ray.workers
+        outside |= _model_files(config)
+        outside |= {f"train.{key}": config.train.get(key) for key in _SENDING}
+        outside["warm_start.run"] = config.warm_start.run
+        outside["ray.workers"] = config.ray.workers
         sections = {
             "engine": config.engine,
             "answerer": config.answerer,
             "warm_start.engine": config.warm_start.engine,
         }
         for section, values in sections.items():
-            named |= {f"{section}.{key}": getattr(values, key, None) for key in _OF_ENGINE}
-    return {key: value for key, value in named.items() if value and value not in _NOBODY}
+            outside |= {f"{section}.{key}": getattr(values, key, None) for key in _OF_ENGINE}
+    return {key: value for key, value in outside.items() if value and value not in _NOBODY}
 
 
 def _model_files(config: RunConfig) -> dict[str, str | None]:

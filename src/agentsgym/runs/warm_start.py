@@ -233,12 +233,12 @@ class WarmStart:
         """The games in parts, to be kept as they come, without those that are `done`."""
         if self._settings.source == ROLLOUTS:
             most, note = trainer.args.max_rollout_tokens, self._progress.note
-            yield stored_games(self._settings, self._codec(trainer), self._wanted(), most, note)
+            yield stored_games(self._settings, self._codec(trainer), self._selection(), most, note)
             return
         with self._player() as agent:
             yield from self._played_games(trainer, agent, done)
 
-    def _wanted(self) -> Callable[[Rollout], bool]:
+    def _selection(self) -> Callable[[Rollout], bool]:
         """Selects games of this environment, but none on a task that only the evaluation has. Of a
         large training set not every row is read: then none on any task of the evaluation."""
         held_out = {default_cluster(row["task_data"]) for row in self._held_out}
@@ -272,7 +272,7 @@ class WarmStart:
         list(islice(order, _ROUND * len(done)))  # drawn before
         number = len(done)
         while count < settings.games:
-            drawn = [self._rows[index] for index in islice(order, _ROUND)]
+            rows = [self._rows[index] for index in islice(order, _ROUND)]
             requests = [
                 RolloutRequest.of(
                     check_row(row, group),
@@ -281,7 +281,7 @@ class WarmStart:
                     session_seed(settings.seed, "warm start", number, group, index),
                     max_rollout_tokens=trainer.args.max_rollout_tokens,
                 )
-                for group, row in enumerate(drawn[: settings.games - count])
+                for group, row in enumerate(rows[: settings.games - count])
                 for index in range(settings.best_of)
             ]
             played = play(requests, agent, trainer.collector.envs)

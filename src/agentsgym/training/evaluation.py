@@ -59,18 +59,18 @@ def read_sets(dataset: Any) -> Any:
     return _rows(dataset, "eval_dataset")
 
 
-def _chosen_sets(given: Any, own: Any, envs: EnvPool) -> Any:
+def _chosen_sets(choice: Any, own: Any, envs: EnvPool) -> Any:
     """The set that `evaluate` plays: the trainer's `own` sets, one of them by its name, or others.
     Raises ValueError if there is none."""
-    if given is None:
+    if choice is None:
         if own is None:
             raise ValueError("there is no eval_dataset; pass one: trainer.evaluate(tasks)")
         return own
-    if isinstance(given, str):
-        if not isinstance(own, Mapping) or given not in own:
-            raise ValueError(f"the trainer has no evaluation set {given!r}")
-        return {given: own[given]}
-    sets = read_sets(given)
+    if isinstance(choice, str):
+        if not isinstance(own, Mapping) or choice not in own:
+            raise ValueError(f"the trainer has no evaluation set {choice!r}")
+        return {choice: own[choice]}
+    sets = read_sets(choice)
     refuse_bad_rows("eval_dataset", sets, envs)
     return sets
 

@@ -64,7 +64,7 @@ def make_lessons(
     keys = [default_cluster(rollout.task_data) for rollout in rollouts]
     if len(set(keys)) == 1:
         keys = [str(number) for number in range(len(keys))]
-    held = _drawn(sorted(set(keys)), held_out_share, seed)
+    held = _random_keys(sorted(set(keys)), held_out_share, seed)
     train: list[Example] = []
     held_out: list[Example] = []
     for key, rollout in zip(keys, rollouts, strict=True):
@@ -74,7 +74,7 @@ def make_lessons(
     return Lessons(tuple(train), tuple(held_out))
 
 
-def _drawn(keys: Sequence[str], share: float, seed: int) -> set[str]:
+def _random_keys(keys: Sequence[str], share: float, seed: int) -> set[str]:
     count = round(share * len(keys))
     if share > 0 and len(keys) > 1:
         count = min(max(count, 1), len(keys) - 1)
@@ -214,8 +214,8 @@ class GameStream:
         weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
         games = self.play(settings.games_per_round)
         examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
-        drawn = self._rng.permutation(len(examples)).tolist()
-        order = sorted(drawn, key=lambda i: examples[i].length)
+        order = self._rng.permutation(len(examples)).tolist()
+        order = sorted(order, key=lambda i: examples[i].length)
         parts = [order[start : start + size] for start in range(0, len(order), size)]
         for k in self._rng.permutation(len(parts)).tolist():
             yield [examples[i] for i in parts[k]]

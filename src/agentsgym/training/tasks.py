@@ -120,8 +120,8 @@ class TaskSet:
 @lru_cache(maxsize=1)  # generations that follow each other come from the same epoch
 def _permutation(size: int, seed: int) -> torch.Tensor:
     """A permutation of `range(size)`, shape (size,)."""
-    drawn = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
-    return drawn.to(torch.int32) if size <= torch.iinfo(torch.int32).max else drawn
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+    return order.to(torch.int32) if size <= torch.iinfo(torch.int32).max else order
 
 
 class TaskStream:

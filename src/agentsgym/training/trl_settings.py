@@ -250,8 +250,8 @@ _REFUSED_ARGUMENTS = {
 }
 
 
-def refuse_arguments(given: Mapping[str, Any]) -> None:
+def refuse_arguments(arguments: Mapping[str, Any]) -> None:
     """Raise TypeError for an argument of TRL's trainer that has another place here."""
     for name, why in _REFUSED_ARGUMENTS.items():
-        if name in given:
+        if name in arguments:
             raise TypeError(f"GRPOEnvTrainer takes no {name}: {why}")

@@ -75,15 +75,15 @@ def completion_body(
     """The request body for one action.
 
     Every sampling parameter is set, because a server takes missing ones from the model's
-    generation_config. `max_tokens` is cut to the room that `max_model_len` leaves.
+    generation_config. `max_tokens` is cut to what `max_model_len` leaves.
     """
     sampling = request.sampling
     context = list(request.token_ids)
-    room = sampling.max_tokens if max_model_len is None else max_model_len - len(context)
+    most = sampling.max_tokens if max_model_len is None else max_model_len - len(context)
     return {
         "model": model,
         "prompt": context,
-        "max_tokens": min(sampling.max_tokens, room),
+        "max_tokens": min(sampling.max_tokens, most),
         "temperature": sampling.temperature,
         **_UNTRUNCATED,
         "seed": request_seed(request.seed, request.sampled_before),

@@ -356,7 +356,7 @@ class RaySource:
                 self._replayed += 1
                 self._waiting.appendleft(play)
             else:
-                self._over[play.request.session_id] = _given_up(play, self._reason)
+                self._over[play.request.session_id] = _lost_rollout(play, self._reason)
         self._end(actor)
 
     def _end(self, actor: _Actor) -> None:
@@ -369,7 +369,7 @@ class RaySource:
                 ray.kill(actor.handle)
 
 
-def _given_up(play: _Play, why: str) -> Rollout:
+def _lost_rollout(play: _Play, why: str) -> Rollout:
     """The failed rollout of a request that no actor has survived."""
     session = Session(play.env, play.request)
     session.error = (

@@ -213,8 +213,8 @@ def _rows_of(structs: pa.StructArray) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = table.drop_columns(names).to_pylist()
     for name in names:
         for row, numbers in zip(rows, table.column(name), strict=True):
-            given = numbers.values
-            row[name] = None if given is None else given.to_numpy(zero_copy_only=False)
+            content = numbers.values
+            row[name] = None if content is None else content.to_numpy(zero_copy_only=False)
     return rows
 
 

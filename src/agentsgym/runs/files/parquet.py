@@ -41,7 +41,7 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None
 def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """The row groups of a file. Raises DamagedFile if it can't be read or has other columns,
     NewerFormat if a newer agentsgym wrote it, FileNotFoundError if there is none."""
-    with path.open("rb") as opened, named_damage(path):
+    with path.open("rb") as opened, reading(path):
         file = pq.ParquetFile(opened)
         _check(file, schema, path)
         for number in range(file.num_row_groups):
@@ -49,7 +49,7 @@ def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 @contextmanager
-def named_damage(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
     """Makes every error of reading a file's contents a DamagedFile that names the file."""
     try:
         yield

@@ -14,7 +14,7 @@ from pydantic import Field
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.files.columns import SCHEMA, StoredRollout, rollouts_of, table_of
 from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.parquet import list_of, named_damage, read_tables, required, writing
+from agentsgym.runs.files.parquet import list_of, read_tables, reading, required, writing
 from agentsgym.types import Rollout
 from agentsgym.types.settings import Count, Positive, Section
 from agentsgym.types.token_records import StepNumbers, TokenRecord
@@ -130,7 +130,7 @@ def read_file(path: Path) -> Iterator[StoredRollout]:
     """The rollouts of one file. Raises DamagedFile if it has any other content, NewerFormat if a
     newer agentsgym wrote it."""
     for table in read_tables(path, SCHEMA):
-        with named_damage(path):
+        with reading(path):
             read = list(rollouts_of(table))
         yield from read
 

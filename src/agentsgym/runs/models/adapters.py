@@ -79,9 +79,9 @@ def read_adapter(folder: Path) -> StoredAdapter:
     for key, value in data.items():
         if key not in known and key not in _WITHOUT_EFFECT and value:
             raise _cannot_load(folder, f"it uses {short_repr(key, 80)} of PEFT, which is not read")
-    given = {key: data[key] for key in known if data.get(key) is not None}
+    values = {key: data[key] for key in known if data.get(key) is not None}
     try:
-        stored = read(_StoredLora, given)
+        stored = read(_StoredLora, values)
     except ConfigError as error:
         raise _cannot_load(folder, str(error)) from None
     not_lora = {"peft_type", "base_model_name_or_path", "revision", "init_lora_weights"}

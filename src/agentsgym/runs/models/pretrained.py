@@ -218,10 +218,10 @@ def _refuse_kernels(config: Any, section: ModelSettings) -> None:
 
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", ())]
     for part in (config, *parts):
-        named = str(getattr(part, "_attn_implementation", None) or "")
-        if "/" in named:
+        kernel = str(getattr(part, "_attn_implementation", None) or "")
+        if "/" in kernel:
             raise ValueError(
-                f"its config.json names the attention {named!r}, which is code of the hub; "
+                f"its config.json names the attention {kernel!r}, which is code of the hub; "
                 "take attn_implementation out of it"
             )
     flash = section.attn_implementation or ""

@@ -249,10 +249,10 @@ def _stack(
     parts: Sequence[torch.Tensor | None], length: int, device: torch.device, dtype: torch.dtype
 ) -> torch.Tensor | None:
     """Per-row tensors of shape (T,) as one (B, T-1), aligned with the labels."""
-    given = [part for part in parts if part is not None]
-    if len(given) < len(parts):
+    present = [part for part in parts if part is not None]
+    if len(present) < len(parts):
         return None
-    rows = [torch.nn.functional.pad(part, (0, length - len(part))) for part in given]
+    rows = [torch.nn.functional.pad(part, (0, length - len(part))) for part in present]
     return torch.stack(rows).to(device=device, dtype=dtype)[:, 1:]
 
 
@@ -261,8 +261,8 @@ def logits_only_at(head: nn.Module, rows: Any, positions: Any) -> Iterator[None]
     """Inside the block the output layer computes the logits of these P (row, position) only: shape
     (1, P, vocabulary). `rows` and `positions` are lists or int64 tensors of length P."""
 
-    def pick(_: nn.Module, given: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (given[0][rows, positions][None], *given[1:])
+    def pick(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        return (arguments[0][rows, positions][None], *arguments[1:])
 
     handle = head.register_forward_pre_hook(pick)
     try:

@@ -54,8 +54,8 @@ class Scorer:
         """Rows with agent tokens in chunks: at least one, and as many as on the rank with most,
         because other ranks would wait for a rank with fewer passes. What is added has weight 0."""
         chunks = pack((row for row in rows if row.agent_tokens), self._max_tokens)
-        wanted = max([1, *self._ranks.gather([len(chunks)])])
-        return chunks + [[weightless(self._pad_token_id)]] * (wanted - len(chunks))
+        count = max([1, *self._ranks.gather([len(chunks)])])
+        return chunks + [[weightless(self._pad_token_id)]] * (count - len(chunks))
 
     def tokens_read(self, chunks: Sequence[Sequence[TrainRow]], *, padding: bool) -> int:
         """Tokens in the forward passes of these chunks, with or without their padding."""

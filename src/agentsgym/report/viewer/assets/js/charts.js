@@ -100,7 +100,7 @@ function options(body, lines, intervals) {
     height: HEIGHT,
     legend: { show: false },
     cursor: { sync: { key: "steps" }, y: false, points: { size: 6 } },
-    scales: { x: { time: false, range: padded }, y: { range: (_, low, high) => room(low, high, intervals) } },
+    scales: { x: { time: false, range: padded }, y: { range: (_, low, high) => extent(low, high, intervals) } },
     series: [{ label: "step" }, ...lines.map((line, number) => series(line, number))],
     axes: [
       { ...axis, size: 28, values: (_, ticks) => ticks.map((tick) => Number.isInteger(tick) ? `${tick}` : "") },
@@ -119,7 +119,7 @@ function padded(_, low, high) {
   return [low - more, high + more];
 }
 
-function room(low, high, intervals) {
+function extent(low, high, intervals) {
   const values = [low, high, ...intervals.flatMap((one) => [one.low, one.high])];
   const known = values.filter((value) => value !== null && value !== undefined);
   if (!known.length) return [0, 1];
