@@ -85,14 +85,14 @@ def play_ours(env: Any, moves: Moves) -> Played:
     played = []
     for seed, actions in moves:
         state = env._initialize_episode("s", {"seed": seed})
-        said, reward, done, steps = [env._format_prompt(state, 0)], 0.0, False, 0
+        texts, reward, done, steps = [env._format_prompt(state, 0)], 0.0, False, 0
         for action in actions:
             if done:
                 break
             state, paid, done, _ = env._step_episode("s", state, action)
             steps, reward = steps + 1, reward + paid
-            said.append(env._format_prompt(state, steps))
-        played.append((steps, reward, [text for text in said if text != "Your move."]))
+            texts.append(env._format_prompt(state, steps))
+        played.append((steps, reward, [text for text in texts if text != "Your move."]))
     return played
 
 
@@ -105,19 +105,19 @@ def play_bare(env: Any, moves: Moves) -> Played:
         random.seed(seed)
         game = textarena.make(env._env_id, **env._options)
         game.reset(num_players=1, seed=seed)
-        said, done, steps = [heard(game, own)], False, 0
+        texts, done, steps = [observed(game, own)], False, 0
         for action in actions:
             if done:
                 break
             done, _ = game.step(action)
             steps += 1
-            said.append(heard(game, own))
+            texts.append(observed(game, own))
         reward = float(game.close()[0][0]) if done else 0.0
-        played.append((steps, reward, [text for text in said if text]))
+        played.append((steps, reward, [text for text in texts if text]))
     return played
 
 
-def heard(game: Any, own: Any) -> str:
+def observed(game: Any, own: Any) -> str:
     """The bare game's observation as text, without the player's own words."""
     _, observations = game.get_observation()
     return "\n".join(text.strip() for _, text, kind in observations if kind != own)

@@ -61,7 +61,7 @@ RULES = (
 # -- the game: pure functions of a game and a turn ----------------------------------------------
 
 
-def drawn(*parts: object) -> int:
+def random_bits(*parts: object) -> int:
     """64 bits that depend only on the parts."""
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
 
@@ -92,7 +92,7 @@ def text_of(number: int) -> str:
 
 def observation(game: int, turn: int) -> str:
     """The text before the action of a turn; hardly any two are equal."""
-    draw = drawn("observation", game, turn)
+    draw = random_bits("observation", game, turn)
     thing, place = _THINGS[draw % 11], _PLACES[draw // 11 % 8]
     seen = f"Turn {turn}. You see a {thing}, number {draw // 88 % 100_000}, to the {place}."
     return seen if turn else f"{RULES}\n{seen}"
@@ -100,12 +100,12 @@ def observation(game: int, turn: int) -> str:
 
 def turns_of(game: int, longest: int) -> int:
     """The length of a game: between half of the longest and the longest."""
-    return longest - drawn("turns", game) % (longest // 2 + 1)
+    return longest - random_bits("turns", game) % (longest // 2 + 1)
 
 
 def reward_of(turns: int, last: str) -> float:
     """The reward of a game for its last action."""
-    return drawn("reward", turns, last) % 100 / 100
+    return random_bits("reward", turns, last) % 100 / 100
 
 
 class ScaleEnv(MultistepEnv):
@@ -220,7 +220,7 @@ class LatencyEngine:
         """Draw an answer and a latency for each request."""
         begin, now = time.thread_time(), time.perf_counter()
         for request in requests:
-            draw = drawn("request", request.session_id, len(request.messages) // 2)
+            draw = random_bits("request", request.session_id, len(request.messages) // 2)
             due = now + self.slower * latency(draw)
             self._requests += 1
             heapq.heappush(self._open, (due, self._requests, draw, request.session_id))
@@ -326,7 +326,7 @@ def demand_right(batch: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         turns = row["task_data"]["turns"]
         if rollout.failed:
             sys.exit(rollout.error)
-        draws = (drawn("request", rollout.session_id, turn) for turn in range(turns))
+        draws = (random_bits("request", rollout.session_id, turn) for turn in range(turns))
         expected = [text_of(text_number(draw)) for draw in draws]
         actions = [step.action for step in rollout.episodes[0].steps]
         if actions != expected or rollout.final_reward != reward_of(turns, actions[-1]):
@@ -353,7 +353,7 @@ def _many(number: int, args: argparse.Namespace) -> dict[str, Any]:
     slower = 0.2 if args.quick else 1.0
     waiting = number + max(number // 4, args.waiting)
     case = Case(number, waiting, args.turns, args.tokenizer, slower)
-    best = min((play(case) for _ in range(args.repeats)), key=lambda found: found["overhead_us"])
+    best = min((play(case) for _ in range(args.repeats)), key=lambda result: result["overhead_us"])
     full = Case(number, number, args.turns, args.tokenizer, slower=0)
     traced = Case(number, number, args.turns, args.tokenizer, slower=0, traced=True)
     names = ("overhead_us", "engine_us", "occupancy", "steps_per_second")
@@ -440,7 +440,7 @@ async def serve(tokenizer: Any) -> None:
         body = await request.json()
         if body["top_k"] == 1:  # the engine asks at which temperature log-probabilities are
             return web.json_response({"choices": [{"logprobs": {"token_logprobs": [0.0]}}]})
-        draw = drawn("request", body["seed"])
+        draw = random_bits("request", body["seed"])
         await asyncio.sleep(latency(draw))
         ids = answers[text_number(draw)]
         first = -1.0 - draw % 1000 / 1000

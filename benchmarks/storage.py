@@ -91,16 +91,16 @@ def store(rollouts: int, tokens: int) -> dict[str, Any]:
         watch = common.Stopwatch("cpu")
         figures = summarize([record(rollout) for rollout in played], per_environment=False)
         MetricsFile(root / "metrics.jsonl").append("train", 1, figures)
-        told, told_cpu = watch.read()
+        summarized, summarized_cpu = watch.read()
         files = list((root / "rollouts").glob("*.parquet"))
         size = sum(path.stat().st_size for path in files)
-    cpu = stored_cpu + told_cpu
+    cpu = stored_cpu + summarized_cpu
     count = rollouts * tokens
     return {
         "tokens": count,
         "store_seconds": round(stored, 3),
         "cpu_store_seconds": round(stored_cpu, 3),
-        "metrics_seconds": round(told, 4),
+        "metrics_seconds": round(summarized, 4),
         "megabytes": round(size / 1e6, 1),
     } | {
         f"share_of_{billions}B": round(cpu / (6 * billions * 1e9 * count / FLOPS), 5)
@@ -127,14 +127,14 @@ def cpu_of_calls(owner: Any, name: str) -> list[float]:
 
 def cpu_at_calls(owner: Any, name: str) -> list[float]:
     """A list that gets the process's CPU seconds so far at each later call."""
-    method, found = getattr(owner, name), list[float]()
+    method, times = getattr(owner, name), list[float]()
 
     def noted(*args: Any) -> Any:
-        found.append(time.process_time())
+        times.append(time.process_time())
         return method(*args)
 
     setattr(owner, name, noted)
-    return found
+    return times
 
 
 def step(steps: int, threads: int) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def step(steps: int, threads: int) -> dict[str, Any]:
         train_run(load_config("quickstart", changes))
         size = sum(path.stat().st_size for path in Path(folder, "run/rollouts").glob("train-*"))
     seconds = (ends[-1] - ends[0]) / (len(ends) - 1)
-    parts = {name: common.median(found) for name, found in calls.items()}
+    parts = {name: common.median(values) for name, values in calls.items()}
     return {
         "cpu_seconds": round(seconds, 3),
         "cpu_store_seconds": round(parts["store"], 4),
@@ -172,15 +172,15 @@ def step(steps: int, threads: int) -> dict[str, Any]:
 
 def start(rows: int) -> dict[str, Any]:
     """Seconds and memory until the first rows are drawn, for each kind of file."""
-    found: dict[str, Any] = {"rows": rows}
+    result: dict[str, Any] = {"rows": rows}
     for kind in ("jsonl", "arrow"):
         few, many = (_written(kind, count) for count in (1000, rows))
         base = _started(few)
         one = _started(many)
         growth = {key: round(one[key] - base[key]) for key in ("peak_mb", "anonymous_mb")}
-        found[kind] = {"seconds": one["seconds"], "cpu_seconds": one["cpu_seconds"], **growth}
-        found[f"{kind}_megabytes"] = round(_size(many) / 1e6)
-    return found
+        result[kind] = {"seconds": one["seconds"], "cpu_seconds": one["cpu_seconds"], **growth}
+        result[f"{kind}_megabytes"] = round(_size(many) / 1e6)
+    return result
 
 
 def _written(kind: str, rows: int) -> Path:
@@ -242,8 +242,8 @@ def _started(path: Path) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr[-3000:])
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def start_here(path: Path) -> dict[str, Any]:
@@ -261,9 +261,9 @@ def start_here(path: Path) -> dict[str, Any]:
             report_to="none", use_cpu=True,
         )  # fmt: skip
         trainer = GRPOEnvTrainer(model, args, rows, None, tokenizer)
-        drawn = trainer.tasks.generation(0)
+        first = trainer.tasks.generation(0)
         chosen = select(rows, 8, cluster=default_cluster)  # as the check for a signal does
-    assert len(drawn) == 32 and drawn[0] != drawn[1] and len(chosen) == 8
+    assert len(first) == 32 and first[0] != first[1] and len(chosen) == 8
     seconds, cpu = watch.read()
     return {"seconds": round(seconds, 1), "cpu_seconds": round(cpu, 1), **_memory()}
 
@@ -293,10 +293,10 @@ def main() -> None:
         "step": lambda: step(2 if args.quick else 8, args.threads),
         "start": lambda: start(rows),
     }
-    found = {name: run() for name, run in parts.items() if args.only in (None, name)}
-    for name, values in found.items():
+    results = {name: run() for name, run in parts.items() if args.only in (None, name)}
+    for name, values in results.items():
         print(f"  {name}: {values}", flush=True)
-    common.finish({"threads": args.threads, "device": common.device_name("cpu"), **found})
+    common.finish({"threads": args.threads, "device": common.device_name("cpu"), **results})
 
 
 if __name__ == "__main__":

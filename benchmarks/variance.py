@@ -97,8 +97,8 @@ def play(game: Game, rng: np.random.Generator, rollouts: int, before: Played | N
     steps = np.array([game.policy(False), game.policy(True)]).cumsum(axis=1)
     for episode in range(start, game.episodes):
         knows[:, episode] = known
-        drawn = rng.random(rollouts)[:, None] > steps[known]
-        act[:, episode] = np.minimum(drawn.sum(axis=1), DOORS)
+        beyond = rng.random(rollouts)[:, None] > steps[known]
+        act[:, episode] = np.minimum(beyond.sum(axis=1), DOORS)
         known = np.maximum(known, act[:, episode] < 2)
     return Played(knows, act)
 
@@ -194,9 +194,9 @@ def ratio(one: Floats, other: Floats) -> tuple[float, float]:
     """Summed variance of `one` over that of `other`, both (groups, parameters) from the same
     groups or from independent ones, with half of its 95 % interval (delta method)."""
     a, b = (((x - x.mean(axis=0)) ** 2).sum(axis=1) for x in (one, other))
-    found = a.mean() / b.mean()
-    paired = np.std(a - found * b) if len(a) == len(b) else np.hypot(a.std(), found * b.std())
-    return round(float(found), 3), round(float(1.96 * paired / np.sqrt(len(a)) / b.mean()), 3)
+    value = a.mean() / b.mean()
+    paired = np.std(a - value * b) if len(a) == len(b) else np.hypot(a.std(), value * b.std())
+    return round(float(value), 3), round(float(1.96 * paired / np.sqrt(len(a)) / b.mean()), 3)
 
 
 def measure(game: Game, groups: int, size: int, seed: int = 0) -> dict[str, tuple[float, float]]:
@@ -210,10 +210,10 @@ def measure(game: Game, groups: int, size: int, seed: int = 0) -> dict[str, tupl
     def of(estimator: Callable[..., Floats]) -> Floats:
         return gradients(estimator(table).reshape(shape), score, size)
 
-    found = {name: of(ESTIMATORS[name]) for name in ("rloo", "trial", "trial_cv")}
-    found["floor"] = gradients(floor(game, played, size), score, size)
-    result = {name: ratio(found[name], found["rloo"]) for name in ("trial", "trial_cv", "floor")}
-    result["branches"] = _branches(game, found["trial"], groups, size, rng)
+    grads = {name: of(ESTIMATORS[name]) for name in ("rloo", "trial", "trial_cv")}
+    grads["floor"] = gradients(floor(game, played, size), score, size)
+    result = {name: ratio(grads[name], grads["rloo"]) for name in ("trial", "trial_cv", "floor")}
+    result["branches"] = _branches(game, grads["trial"], groups, size, rng)
     return result
 
 
@@ -246,9 +246,9 @@ def main(given: Sequence[str] | None = None) -> None:
     for name, (look, use) in POLICIES.items():
         for free, scored in ((1, 1), (1, 4), (1, 8), (3, 1)):
             game = Game(free, scored, look, use)
-            found = measure(game, groups, args.group_size)
-            results[f"{name}, {free} free, {scored} scored"] = found
-            shown = "  ".join(f"{k} {v:.2f} ± {half:.2f}" for k, (v, half) in found.items())
+            result = measure(game, groups, args.group_size)
+            results[f"{name}, {free} free, {scored} scored"] = result
+            shown = "  ".join(f"{k} {v:.2f} ± {half:.2f}" for k, (v, half) in result.items())
             print(f"{name:5}  {free} free, {scored} scored:  {shown}", flush=True)
     print(json.dumps({"groups": groups, "group_size": args.group_size, "results": results}))
 

@@ -84,14 +84,14 @@ CELLS = (
 def start_of(cell: Cell, folder: Path) -> Path:
     """The warm-started model of a cell's environment, made if it is not there."""
     shown = "-".join(f"{key}-{value}" for key, value in sorted(cell.env_config.items()))
-    found = folder / f"start-{shown or 'base'}"
-    if not found.is_dir():
+    path = folder / f"start-{shown or 'base'}"
+    if not path.is_dir():
         config = load_config("explore", {**cell.settings, "threads": 1})
         _one_thread()
         policy = load_policy(config, Progress())
-        policy.model.save_pretrained(found)
-        policy.tokenizer.save_pretrained(found)
-    return found
+        policy.model.save_pretrained(path)
+        policy.tokenizer.save_pretrained(path)
+    return path
 
 
 def _one_thread() -> None:
@@ -113,7 +113,7 @@ def run(cell: Cell, seed: int, folder: Path, starts: Path) -> dict[str, Any]:
     assert after is not None and before is not None
     lines = list(read_metrics(RunDirectory(Path(output)).metrics))
     rewards = [line["reward"] for line in lines if line["phase"] == "train"]
-    told = after.metrics
+    metrics = after.metrics
     return {
         "cell": cell.name,
         "seed": seed,
@@ -121,11 +121,11 @@ def run(cell: Cell, seed: int, folder: Path, starts: Path) -> dict[str, Any]:
         "ci95": after.reward_ci95,
         "start": before.reward,
         "auc": float(np.mean(rewards)),
-        "looks_free": told.get("informing/free_shots"),
-        "looks_scored": told.get("informing/scored", told.get("informing")),
+        "looks_free": metrics.get("informing/free_shots"),
+        "looks_scored": metrics.get("informing/scored", metrics.get("informing")),
         "start_looks": before.metrics.get("informing/free_shots", before.metrics["informing"]),
         "first": after.trial.get("episode_1/reward"),
-        "malformed": told["malformed"],
+        "malformed": metrics["malformed"],
         "cpu_seconds": time.process_time() - began,
         "training": [round(reward, 5) for reward in rewards],
     }
@@ -153,24 +153,24 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     """The rows of all cells that have results."""
     rows = []
     for cell in CELLS:
-        found = sorted((r for r in results if r["cell"] == cell.name), key=lambda r: r["seed"])
-        if not found:
+        runs = sorted((r for r in results if r["cell"] == cell.name), key=lambda r: r["seed"])
+        if not runs:
             continue
         never, best = bests(cell)
         rows.append(
             (
                 cell.name,
-                str(len(found)),
-                mean_of([r["score"] for r in found]),
-                ", ".join(f"{r['score']:.3f}" for r in found),
+                str(len(runs)),
+                mean_of([r["score"] for r in runs]),
+                ", ".join(f"{r['score']:.3f}" for r in runs),
                 f"{never:.3f}",
                 f"{best:.3f}",
                 *(
-                    mean_of([r[key] for r in found])
+                    mean_of([r[key] for r in runs])
                     for key in ("auc", "looks_free", "looks_scored", "malformed")
                 ),
-                f"{found[0]['start']:.3f}",
-                f"{found[0]['start_looks']:.3f}",
+                f"{runs[0]['start']:.3f}",
+                f"{runs[0]['start_looks']:.3f}",
             )
         )
     lines = [HEAD, ("---",) * len(HEAD), *rows]
@@ -212,8 +212,8 @@ def _keep(results: Sequence[Mapping[str, Any]]) -> None:
 
 def _stored() -> list[dict[str, Any]]:
     path = RESULTS / "explore.json"
-    found: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
-    return found
+    results: list[dict[str, Any]] = json.loads(path.read_text()) if path.is_file() else []
+    return results
 
 
 def main() -> None:
@@ -227,12 +227,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for seed in () if args.report else args.seed or (0, 1, 2):
             for cell in CELLS:
-                wanted = not args.only or any(part in cell.name for part in args.only)
+                chosen = not args.only or any(part in cell.name for part in args.only)
                 done = {(r["cell"], r["seed"]) for r in _stored()}
-                if wanted and (cell.name, seed) not in done:
-                    found = run(cell, seed, Path(folder), args.starts or Path(folder))
-                    _keep([*_stored(), found])
-                    print(f"{cell.name}, seed {seed}: {found['score']:.3f}", flush=True)
+                if chosen and (cell.name, seed) not in done:
+                    result = run(cell, seed, Path(folder), args.starts or Path(folder))
+                    _keep([*_stored(), result])
+                    print(f"{cell.name}, seed {seed}: {result['score']:.3f}", flush=True)
     write_page()
 
 

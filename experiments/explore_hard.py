@@ -170,8 +170,8 @@ def cell(store: Store, start: str, rescue: str, seed: int, cache: Path) -> None:
     known = {(r["start"], r["rescue"], r["seed"]) for r in store.read()}
     folder = start_of(start, cache)
     if (start, UNTRAINED, 0) not in known:
-        found = measure(*loaded(folder), {}, EVALUATED)
-        store.add({"start": start, "rescue": UNTRAINED, "seed": 0, **found})
+        figures = measure(*loaded(folder), {}, EVALUATED)
+        store.add({"start": start, "rescue": UNTRAINED, "seed": 0, **figures})
     if (start, rescue, seed) not in known:
         store.add(run(start, rescue, seed, folder))
 
@@ -180,11 +180,11 @@ def table(results: Sequence[Mapping[str, Any]], start: str) -> str:
     """What each rescue made of a start."""
     lines = [HEAD, ("---",) * len(HEAD)]
     for rescue in (UNTRAINED, *RESCUES):
-        found = [r for r in results if (r["start"], r["rescue"]) == (start, rescue)]
-        if found:
-            means = [mean_of([_shown(r, key) for r in found]) for key in FIGURES]
-            seeds = ", ".join(f"{r['score']:.3f}" for r in sorted(found, key=lambda r: r["seed"]))
-            lines.append((rescue, str(len(found)), means[0], seeds, *means[1:]))
+        runs = [r for r in results if (r["start"], r["rescue"]) == (start, rescue)]
+        if runs:
+            means = [mean_of([_shown(r, key) for r in runs]) for key in FIGURES]
+            seeds = ", ".join(f"{r['score']:.3f}" for r in sorted(runs, key=lambda r: r["seed"]))
+            lines.append((rescue, str(len(runs)), means[0], seeds, *means[1:]))
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 

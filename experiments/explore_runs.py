@@ -144,8 +144,8 @@ def own_games(
 def _games_of(
     agent: Agent, tokenizer: Any, rows: Any, games: int, per_task: int, seed: int
 ) -> list[Rollout]:
-    asked = rollout_requests(list(rows), games, rollouts_per_task=per_task, seed=seed)
-    return play(asked, agent, EnvPool(tokenizer))
+    requests = rollout_requests(list(rows), games, rollouts_per_task=per_task, seed=seed)
+    return play(requests, agent, EnvPool(tokenizer))
 
 
 def imitate_successes(
@@ -180,12 +180,12 @@ def measure(model: Any, tokenizer: Any, game: EnvConfig, games: int) -> dict[str
     """Held-out figures: score, informing actions in free shots, malformed actions."""
     env = make("Explore", tokenizer, {"explain_actions": False, "eval_tasks": games, **game})
     rollouts = own_games(model, tokenizer, env.get_eval_dataset(), games)
-    found = summarize([record(rollout) for rollout in rollouts])
+    figures = summarize([record(rollout) for rollout in rollouts])
     return {
-        "score": round(found["reward"], 4),
-        "looks": round(found.get("informing/free_shots", found["informing"]), 4),
+        "score": round(figures["reward"], 4),
+        "looks": round(figures.get("informing/free_shots", figures["informing"]), 4),
         "uses": round(used_share(rollouts), 4),
-        "malformed": round(found["malformed"], 4),
+        "malformed": round(figures["malformed"], 4),
     }
 
 
@@ -204,10 +204,10 @@ class Store:
 
     def read(self) -> list[dict[str, Any]]:
         """All results so far."""
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         if self.path.is_file():
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-        return found
+            results = json.loads(self.path.read_text(encoding="utf-8"))
+        return results
 
     def add(self, result: Mapping[str, Any]) -> None:
         """One more result; it is printed as well."""

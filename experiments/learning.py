@@ -93,8 +93,8 @@ class FickleOfTwo(_Player):
     after a loss."""
 
     def get_action(self, messages: Sequence[Any], last: Any) -> tuple[str, Any]:
-        said = messages[-1]["content"]
-        stay = 0.5 if last is None else 0.75 if f"{last} won." in said else 0.4
+        prompt = messages[-1]["content"]
+        stay = 0.5 if last is None else 0.75 if f"{last} won." in prompt else 0.4
         one, other = self.env.arm_names
         same = self.rng.random() < stay
         arm = one if (last == one) == same else other
@@ -306,27 +306,27 @@ def measure(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> dict[str, An
     """Score, interval, regret and reward per episode on held-out tasks."""
     recipe, pool = RECIPES[cell.env], EnvPool(tokenizer)
     rows = list(make(cell.env, None, cell.env_config).get_eval_dataset())
-    asked = rollout_requests(rows, 32 if quick else recipe.eval_episodes, cluster=_task)
+    requests = rollout_requests(rows, 32 if quick else recipe.eval_episodes, cluster=_task)
     engine = EmbeddedEngine(model.eval(), tokenizer, capacity=256)
     agent = DirectOutputAgent(engine, SamplingParams(recipe.action_tokens, 1.0))
-    rollouts = play(asked, agent, pool)
+    rollouts = play(requests, agent, pool)
     references = []
-    for request in asked:
+    for request in requests:
         key = cell.env + cell.setting, _task(request.task_data)
         if key not in _references:
             env = pool.of(request.env_class_path, request.env_config)
             _references[key] = known_play(env).reference_score(request.task_data)
         references.append(_references[key])
-    found = assess(rollouts, references, cluster=_task)
+    evaluation = assess(rollouts, references, cluster=_task)
     by_episode = summarize([record(rollout) for rollout in rollouts])
     kept = ("episode_1/reward", "episode_2/reward", "exploration_gain", "malformed")
     return {
-        "score": round(found.reward, 4),
-        "ci95": [round(bound, 4) for bound in found.reward_ci95],
-        "regret": None if found.regret is None else round(found.regret, 4),
+        "score": round(evaluation.reward, 4),
+        "ci95": [round(bound, 4) for bound in evaluation.reward_ci95],
+        "regret": None if evaluation.regret is None else round(evaluation.regret, 4),
         **{name: round(by_episode[name], 4) for name in kept if name in by_episode},
-        "episodes": found.episodes,
-        "tasks": found.tasks,
+        "episodes": evaluation.episodes,
+        "tasks": evaluation.tasks,
     }
 
 
@@ -374,8 +374,8 @@ def locked(folder: Path) -> Iterator[None]:
 def read(folder: Path) -> list[dict[str, Any]]:
     """The results so far."""
     file = folder / "learning.json"
-    found: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
-    return found
+    results: list[dict[str, Any]] = json.loads(file.read_text()) if file.exists() else []
+    return results
 
 
 def append(folder: Path, result: Mapping[str, Any]) -> None:
@@ -446,13 +446,13 @@ def noise(cache: Path, groups: int) -> dict[str, Any]:
     recipe = RECIPES[cell.env]
     model, tokenizer = load(start_of(cell, cache))
     rows = list(make(cell.env, None, cell.env_config).get_train_dataset())
-    asked = rollout_requests(
+    requests = rollout_requests(
         rows, groups * recipe.group, rollouts_per_task=recipe.group, seed=1, cluster=_task
     )
     engine = EmbeddedEngine(model.eval(), tokenizer, capacity=256)
     agent = DirectOutputAgent(engine, SamplingParams(recipe.action_tokens, 1.0))
-    rollouts = play(asked, agent, EnvPool(tokenizer))
-    found: dict[str, Any] = {}
+    rollouts = play(requests, agent, EnvPool(tokenizer))
+    estimators: dict[str, Any] = {}
     for estimator, options in NOISE:
         steps = credit_steps(table_of(rollouts), estimator, **options)
         credit = to_tokens([row for rollout in rollouts for row in rollout.rows], steps)
@@ -464,12 +464,12 @@ def noise(cache: Path, groups: int) -> dict[str, Any]:
         gradients = torch.stack(parts)
         variance = float(gradients.var(dim=0).sum())
         signal = float(gradients.mean(dim=0).square().sum()) - variance / groups
-        found[label(estimator, options)] = {
+        estimators[label(estimator, options)] = {
             "variance": variance,
             "signal": signal,
             "groups_until_signal": variance / signal if signal > 0 else None,
         }
-    return {"env": cell.env, "setting": cell.setting, "groups": groups, "estimators": found}
+    return {"env": cell.env, "setting": cell.setting, "groups": groups, "estimators": estimators}
 
 
 def _gradient(model: Any, rollouts: Sequence[Rollout], credit: Sequence[Any]) -> torch.Tensor:
@@ -520,13 +520,13 @@ def _noise_lines(folder: Path) -> list[str]:
     file = folder / "learning-noise.json"
     if not file.exists():
         return []
-    found = json.loads(file.read_text())
-    base = found["estimators"]["rloo"]["variance"]
+    entry = json.loads(file.read_text())
+    base = entry["estimators"]["rloo"]["variance"]
     lines = [
         "",
         "## Noise of the gradient",
         "",
-        f"{found['env']}, {found['setting']}, at the start, the same {found['groups']} groups for "
+        f"{entry['env']}, {entry['setting']}, at the start, the same {entry['groups']} groups for "
         "all (`--noise`): the summed variance of one group's gradient, over that of `rloo`, and "
         "how many groups have to be averaged until the gradient is as long as its noise. `rloo` "
         "and `trial` estimate the same gradient; `grpo` scales it, credit per episode leaves the "
@@ -535,7 +535,7 @@ def _noise_lines(folder: Path) -> list[str]:
         "| estimator | variance | groups until signal = noise |",
         "|---|---|---|",
     ]
-    for name, values in found["estimators"].items():
+    for name, values in entry["estimators"].items():
         until = values["groups_until_signal"]
         shown = "the signal is not told from noise" if until is None else f"{until:.0f}"
         lines.append(f"| {name} | {values['variance'] / base:.2f} | {shown} |")
@@ -580,8 +580,8 @@ def mean(results: Sequence[Mapping[str, Any]], name: str) -> Any:
     values = [result.get(name) for result in results]
     if any(value is None for value in values):
         return None
-    found = np.mean(values, axis=0)
-    return found.tolist()
+    means = np.mean(values, axis=0)
+    return means.tolist()
 
 
 def _table(results: Sequence[dict[str, Any]]) -> list[str]:
@@ -687,8 +687,8 @@ def main() -> None:
     if not args.report and not args.noise:
         run(args, folder, cache)
     if args.noise:
-        found = noise(cache, 4 if args.quick else 64)
-        (folder / "learning-noise.json").write_text(json.dumps(found, indent=1) + "\n")
+        measured = noise(cache, 4 if args.quick else 64)
+        (folder / "learning-noise.json").write_text(json.dumps(measured, indent=1) + "\n")
     with locked(folder):
         report(folder)
     print(folder / "learning.md")

@@ -54,15 +54,15 @@ def gain(root: Path) -> Mapping[str, Any]:
     reward, with its interval over tasks, and for GuessTheNumber over the numbers to be guessed."""
     warm, after = (list(read_rollouts(root, PHASES[key])) for key in ("warm_started", "after"))
     before = {(rollout.group, rollout.index): rollout.final_reward for rollout in warm}
-    found = [rollout.final_reward - before[rollout.group, rollout.index] for rollout in after]
+    gains = [rollout.final_reward - before[rollout.group, rollout.index] for rollout in after]
     seeds = [rollout.task_data["seed"] for rollout in after]
-    result = {"reward": float(np.mean(found)), "ci95": cluster_bootstrap(found, seeds)}
+    result = {"reward": float(np.mean(gains)), "ci95": cluster_bootstrap(gains, seeds)}
     if after[0].env_class_path.endswith("GuessTheNumber"):
         env = make(after[0].env_class_path, env_config=dict(after[0].env_config))
         plays = {seed: env._initialize_episode("", {"seed": seed}) for seed in set(seeds)}
         numbers = [plays[seed].raw.game_number for seed in seeds]
         result["numbers"] = len(set(numbers))
-        result["ci95_over_numbers"] = cluster_bootstrap(found, numbers)
+        result["ci95_over_numbers"] = cluster_bootstrap(gains, numbers)
         result["follows_hints"] = [follows_hints(warm), follows_hints(after)]
     return result
 
@@ -82,8 +82,8 @@ def _follows(rollout: Rollout) -> Iterator[bool]:
                 low = max(low, guess + 1)
             else:
                 high = min(high, guess - 1)
-        found = re.search(r"\[(\d+)\]", step.action)
-        guess = int(found[1]) if found else None
+        move = re.search(r"\[(\d+)\]", step.action)
+        guess = int(move[1]) if move else None
         if number > 0:
             yield guess is not None and low <= guess <= high
 
@@ -96,9 +96,9 @@ def table(runs: Sequence[Run]) -> str:
     head.append("gain of GRPO in reward")
     lines = [head, ["---"] * len(head)]
     for run in runs:
-        found = [run["evaluations"][key] for key in EVALUATIONS]
-        rewards = [_with_interval(f["reward"], f["reward_ci95"]) for f in found]
-        wins = [_with_interval(f["win_rate"], f["ci95"]) for f in found]
+        evaluations = [run["evaluations"][key] for key in EVALUATIONS]
+        rewards = [_with_interval(f["reward"], f["reward_ci95"]) for f in evaluations]
+        wins = [_with_interval(f["win_rate"], f["ci95"]) for f in evaluations]
         gained = _with_interval(run["gain"]["reward"], run["gain"]["ci95"])
         lines.append([run["env"], str(run["seed"]), *rewards, *wins, gained])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -175,8 +175,8 @@ def main() -> None:
     given = parser.parse_args()
     stored = RESULTS / "smollm2.json"
     if not given.report:
-        found = [figures_of(folder) for folder in given.runs]
-        stored.write_text(json.dumps(found, indent=1) + "\n")
+        figures = [figures_of(folder) for folder in given.runs]
+        stored.write_text(json.dumps(figures, indent=1) + "\n")
         print("\n\n".join(games(folder, given.games) for folder in given.runs[:1]))
     runs = json.loads(stored.read_text())
     draw(runs, RESULTS / "smollm2.png")

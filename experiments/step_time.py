@@ -125,15 +125,15 @@ CLUSTERS: tuple[tuple[Cluster, Work], ...] = (
 
 def rows() -> list[tuple[str, ...]]:
     """The table's rows: name, the parts in seconds, a step's seconds, and what waits."""
-    found = []
+    lines = []
     for cluster, work in CLUSTERS:
         time = step_time(work, Rates(), cluster)
         parts = (time.sampling, time.environments, time.threads, time.weights, time.learning)
         ahead = ("not possible",) * 2
         if not cluster.shared:
             ahead = (_shown(time.ahead), f"{100 * time.learner_waits:.0f} %")
-        found.append((cluster.name, *map(_shown, parts), _shown(time.synchronous), *ahead))
-    return found
+        lines.append((cluster.name, *map(_shown, parts), _shown(time.synchronous), *ahead))
+    return lines
 
 
 HEAD = (

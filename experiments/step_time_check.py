@@ -115,16 +115,16 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 def timed_generations(collector: Any) -> list[tuple[float, float]]:
     """A list that gets the seconds of each synchronous generation, on the wall and of this thread's
     CPU time."""
-    train, found = collector.train, list[tuple[float, float]]()
+    train, times = collector.train, list[tuple[float, float]]()
 
     def timed(requests: Any) -> Any:
         wall, cpu = time.perf_counter(), time.thread_time()
         rollouts = train(requests)
-        found.append((time.perf_counter() - wall, time.thread_time() - cpu))
+        times.append((time.perf_counter() - wall, time.thread_time() - cpu))
         return rollouts
 
     collector.train = timed
-    return found
+    return times
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ def compared(settings: Sequence[Setting], steps: int) -> dict[str, Any]:
     """Predicted over measured seconds, by setting."""
     base = trained(BASE, 2 * steps)
     print(f"{BASE.name}: {base}", flush=True)
-    found: dict[str, dict[str, float]] = {
+    table: dict[str, dict[str, float]] = {
         "seconds": {BASE.name: round(base.step, 3)},
         "predicted": {},
         "predicted_over_measured": {},
@@ -214,14 +214,14 @@ def compared(settings: Sequence[Setting], steps: int) -> dict[str, Any]:
     for setting in settings:
         measured, parts = trained(setting, steps), predicted(setting, base.parts)
         guess = seconds(setting, parts.in_turns)
-        found["seconds"][setting.name] = round(measured.step, 3)
-        found["predicted"][setting.name] = round(guess, 3)
-        found["predicted_over_measured"][setting.name] = round(guess / measured.step, 2)
+        table["seconds"][setting.name] = round(measured.step, 3)
+        table["predicted"][setting.name] = round(guess, 3)
+        table["predicted_over_measured"][setting.name] = round(guess / measured.step, 2)
         overlapping = seconds(setting, parts) / measured.step
-        found["if_playing_overlaps"][setting.name] = round(overlapping, 2)
+        table["if_playing_overlaps"][setting.name] = round(overlapping, 2)
         print(f"{setting.name}: predicted {parts}, measured {measured}", flush=True)
     parts = {name: round(value, 4) for name, value in asdict(base.parts).items() if name != "added"}
-    return {"parts": parts} | found
+    return {"parts": parts} | table
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -57,16 +57,16 @@ def main() -> None:
         engine = EmbeddedEngine(model, tokenizer, capacity=256)
         agent = DirectOutputAgent(engine, SamplingParams(preset["train"]["max_action_tokens"]))
         result = {}
-        for name, wanted in (("seen", False), ("unseen", True)):
+        for name, is_unseen in (("seen", False), ("unseen", True)):
             rows = [
                 row
                 for row in env.get_eval_dataset()
-                if (row["task_data"]["solution"] in unseen) == wanted
+                if (row["task_data"]["solution"] in unseen) == is_unseen
             ]
             pool = EnvPool(tokenizer)
             played = evaluate(rows, agent, episodes=512, rollouts_per_task=4, seed=0, envs=pool)
-            found = played.evaluation
-            result[name] = {"win_rate": found.win_rate, "ci95": found.ci95}
+            evaluation = played.evaluation
+            result[name] = {"win_rate": evaluation.win_rate, "ci95": evaluation.ci95}
         return result
 
     before = scores()

@@ -77,11 +77,11 @@ def variances(trainer: GRPOEnvTrainer, env: Any, groups: int) -> dict[str, Any]:
     """Each estimator's variance over that of rloo, with an interval."""
     model, tokenizer = trainer.model.eval(), trainer.processing_class
     rows = list(env.get_eval_dataset())
-    asked = rollout_requests(rows, groups * SIZE, rollouts_per_task=SIZE, seed=1, cluster=_task)
+    requests = rollout_requests(rows, groups * SIZE, rollouts_per_task=SIZE, seed=1, cluster=_task)
     agent = DirectOutputAgent(
         EmbeddedEngine(model, tokenizer, capacity=128), SamplingParams(8, 1.0)
     )
-    rollouts = play(asked, agent, EnvPool(tokenizer))
+    rollouts = play(requests, agent, EnvPool(tokenizer))
     choices = trainer.choices.choices_of(rollouts, model) if trainer.choices else []
     table = table_of(rollouts, choices)
     credits = [to_tokens([r.rows[0] for r in rollouts], credit_steps(table, e)) for e in ESTIMATORS]
@@ -113,8 +113,8 @@ def _ratio(one: Any, other: Any) -> list[float]:
     """Ratio of means, and its 95 % interval over resampled groups."""
     rng = np.random.default_rng(0)
     picks = rng.integers(len(one), size=(2000, len(one)))
-    drawn = one[picks].mean(1) / other[picks].mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    ratios = one[picks].mean(1) / other[picks].mean(1)
+    low, high = np.quantile(ratios, [0.025, 0.975])
     return [round(float(x), 3) for x in (one.mean() / other.mean(), low, high)]
 
 
@@ -131,14 +131,14 @@ def _gradients(
     logps = model(input_ids=ids, attention_mask=mask).logits[:, :-1].log_softmax(-1)
     chosen = logps.gather(2, ids[:, 1:, None])[..., 0]
     parameters = [p for p in model.parameters() if p.requires_grad]
-    found = []
+    gradients = []
     for credit in credits:
         weights = torch.zeros_like(chosen)
         for i, values in enumerate(credit):
             weights[i, : len(values) - 1] = torch.tensor(values[1:]) / len(rollouts)
         parts = torch.autograd.grad((chosen * weights).sum(), parameters, retain_graph=True)
-        found.append(torch.cat([part.flatten() for part in parts]))
-    return found
+        gradients.append(torch.cat([part.flatten() for part in parts]))
+    return gradients
 
 
 def updated(trainer: GRPOEnvTrainer) -> dict[str, float]:

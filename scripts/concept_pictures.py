@@ -12,7 +12,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/concepts.md"
 IMAGES = ROOT / "docs/images"
-DRAWN = "B"  # the rollout of the first picture
+EXAMPLE = "B"  # the rollout of the first picture
 WIDTH = 760
 LABELS = 138  # where tokens begin
 LETTER = 7.3  # of the font, at most
@@ -67,10 +67,10 @@ def pictures() -> dict[str, str]:
 
 def tokens_picture(names: dict[str, Any]) -> str:
     """One rollout, a line for each action with the tokens read before it."""
-    row = names["batch"].rows["ABC".index(DRAWN)]
+    row = names["batch"].rows["ABC".index(EXAMPLE)]
     words = names["env"].tokenizer.convert_ids_to_tokens(list(row.token_ids))
-    rewards = names["batch"]["per_token_rewards"]["ABC".index(DRAWN)]
-    advantages = names["credit"].advantages(names["batch"], "trial")["ABC".index(DRAWN)]
+    rewards = names["batch"]["per_token_rewards"]["ABC".index(EXAMPLE)]
+    advantages = names["credit"].advantages(names["batch"], "trial")["ABC".index(EXAMPLE)]
     free_shots = names["trial"]["free_shots"]
     parts, top, start = [], 34, 0
     for span in row.spans:
@@ -139,8 +139,8 @@ def rows_picture(names: dict[str, Any]) -> str:
     for setting, batch in names["played"].items():
         count = len(batch.rows)
         tokens = sum(len(row.token_ids) for row in batch.rows)
-        said = f"{count} row{'s' if count > 1 else ''}, {tokens} tokens"
-        parts += [text(16, top, setting, "head"), text(WIDTH - 16, top, said, "note", "end")]
+        label = f"{count} row{'s' if count > 1 else ''}, {tokens} tokens"
+        parts += [text(16, top, setting, "head"), text(WIDTH - 16, top, label, "note", "end")]
         for number, row in enumerate(batch.rows):
             y = top + 12 + 24 * number
             parts += [text(16, y + 11, f"row {number + 1}"), text(72, y + 11, row.begins, "note")]
@@ -156,10 +156,10 @@ def rows_picture(names: dict[str, Any]) -> str:
         ("again", "sampled in an earlier row"),
     )
     x = LABELS
-    for kind, said in legend:
+    for kind, label in legend:
         parts += [f'<rect class="{kind}" x="{x}" y="{y}" width="11" height="14" rx="2"/>']
-        parts += [text(x + 17, y + 11, said, "note")]
-        x += 40 + len(said) * LETTER
+        parts += [text(x + 17, y + 11, label, "note")]
+        x += 40 + len(label) * LETTER
     return svg(y + 30, parts)
 
 

@@ -221,13 +221,13 @@ class WordNet:
         return cls(senses, tags, words, parents, gloss)
 
     def closure(self, offset: int) -> set[int]:
-        found, todo = {offset}, [offset]
+        members, todo = {offset}, [offset]
         while todo:
             for parent in self.parents[todo.pop()]:
-                if parent not in found:
-                    found.add(parent)
+                if parent not in members:
+                    members.add(parent)
                     todo.append(parent)
-        return found
+        return members
 
 
 def suggest(wordnet: WordNet, secrets: list[Secret]) -> None:

@@ -125,10 +125,10 @@ EXPLORED: tuple[Mapping[str, object], ...] = (
 def _explored(config: Mapping[str, object]) -> tuple[str, ...]:
     env = ExploreEnv(None, config)
     players = (RandomPlayer(env.plan), env.player(informs=False), env.player())
-    found = [explored(env.plan, player) for player in players]
+    plays = [explored(env.plan, player) for player in players]
     shown = ", ".join(f"{key}={value}" for key, value in config.items())
-    informs = ", ".join(f"{share:.2f}" for share in found[-1].informing)
-    return (f"`{shown}`" if shown else "the defaults", *(f"{f.score:.3f}" for f in found), informs)
+    informs = ", ".join(f"{share:.2f}" for share in plays[-1].informing)
+    return (f"`{shown}`" if shown else "the defaults", *(f"{f.score:.3f}" for f in plays), informs)
 
 
 def chat_templates() -> str:
@@ -137,13 +137,13 @@ def chat_templates() -> str:
     sys.path.append(str(ROOT / "tests"))
     import chat_tokenizers
 
-    found: dict[tuple[str, ...], list[str]] = {}
+    rows: dict[tuple[str, ...], list[str]] = {}
     for name in chat_tokenizers.ALL:
         text = chat_tokenizers.template(name)
         report = check_tokens(chat_tokenizers.tokenizer_for(text))
-        found.setdefault(_recorded(report), []).append(f"`{name}`")
+        rows.setdefault(_recorded(report), []).append(f"`{name}`")
     head = ("template", "plain answers", "answers that think", "a system prompt", "adds")
-    return _table(head, ((", ".join(names), *cells) for cells, names in found.items()))
+    return _table(head, ((", ".join(names), *cells) for cells, names in rows.items()))
 
 
 def step_times() -> str:
@@ -167,7 +167,7 @@ def _rows_of(one: RecordedTalk | None) -> str:
         return "the prompt turns thoughts off"
     if one.refused:
         return "refused"
-    reasons = dict.fromkeys(REWRITES[found.reason] for found in one.breaks)
+    reasons = dict.fromkeys(REWRITES[rewrite.reason] for rewrite in one.breaks)
     return f"{' and '.join(reasons)} ({one.cost:.1f} ×)" if reasons else "one row"
 
 

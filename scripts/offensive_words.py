@@ -41,8 +41,8 @@ def listed() -> frozenset[str]:
 
 def offensive_in(text: str, digests: frozenset[str]) -> list[str]:
     """The words of `text` that are in the list, also as a plural or a part of a compound."""
-    found = re.findall(r"[a-z]{3,}", text.lower())
-    return [word for word in found if any(digest(form) in digests for form in _singulars(word))]
+    words = re.findall(r"[a-z]{3,}", text.lower())
+    return [word for word in words if any(digest(form) in digests for form in _singulars(word))]
 
 
 def _singulars(word: str) -> set[str]:
@@ -55,8 +55,8 @@ def noted(folder: Path) -> set[str]:
     for part, _ in _entries(folder / "index.noun"):
         senses[part[0]] = int(part[-int(part[2])])
     marked = _marked(folder / "data.noun")
-    found = {word for word, sense in senses.items() if word in marked.get(sense, ())}
-    return {word for word in found if re.fullmatch("[a-z]{3,}", word)} - {*HARMLESS.split()}
+    words = {word for word, sense in senses.items() if word in marked.get(sense, ())}
+    return {word for word in words if re.fullmatch("[a-z]{3,}", word)} - {*HARMLESS.split()}
 
 
 def _marked(path: Path) -> dict[int, set[str]]:

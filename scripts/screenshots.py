@@ -45,12 +45,12 @@ def main() -> None:
             pages[name] = Path(folder) / f"{name}.html"
             write_page(pages[name], [Source(getattr(args, name))])
         recorded = find_recorded(driver, pages["run"])
-        for picture, (name, place, wanted, width, height, dark) in PICTURES.items():
+        for picture, (name, place, selector, width, height, dark) in PICTURES.items():
             resize(driver, width, height)
             open_page(driver, pages[name], place.replace("RECORDED", recorded))
             if dark:
                 driver.execute_script("document.querySelector('.tools button').click()")
-            wait(driver, WAITING, wanted)
+            wait(driver, WAITING, selector)
             time.sleep(0.5)  # charts and fonts
             driver.execute_script("document.activeElement.blur()")
             driver.save_screenshot(str(args.into / f"{picture}.png"))

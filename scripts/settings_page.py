@@ -80,8 +80,8 @@ def _sections(kind: type[Section], prefix: str) -> Iterator[str]:
 
 def _section_of(annotation: Any) -> type[Section] | None:
     kinds = [annotation, *typing.get_args(annotation)]
-    found = (k for k in kinds if isinstance(k, type) and issubclass(k, Section))
-    return next(found, None)
+    sections = (k for k in kinds if isinstance(k, type) and issubclass(k, Section))
+    return next(sections, None)
 
 
 def _row(name: str, field: FieldInfo) -> str:
@@ -139,13 +139,13 @@ def _range(metadata: Any) -> str:
         annotated_types.Le: ("≤", "le"),
         annotated_types.Lt: ("<", "lt"),
     }
-    found = [
+    limits = [
         f"{sign} {getattr(mark, key):,}"
         for mark in marks
         for sign, key in [words.get(type(mark), ("", ""))]
         if sign
     ]
-    return f" {' and '.join(found)}" if found else ""
+    return f" {' and '.join(limits)}" if limits else ""
 
 
 def _default(value: Any) -> str:

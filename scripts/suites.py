@@ -57,24 +57,24 @@ def explore(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         "unexploring": BestPlayer(plan, informs=False),
         "best": BestPlayer(plan),
     }
-    found = {key: explored(plan, player).rewards for key, player in players.items()}
+    means = {key: explored(plan, player).rewards for key, player in players.items()}
     first = FIRST_SEED + SEEDS_APART * list(EXPLORE).index(name)
-    return game(name, "Explore", config, found, "never_informing", {"seeds": balanced(env, first)})
+    return game(name, "Explore", config, means, "never_informing", {"seeds": balanced(env, first)})
 
 
 def balanced(env: Any, first: int) -> list[int]:
     """Seeds with equally many tasks for each value of what the last episode asks for, in turn, so
     that favorite answers earn in every part of the list what they earn on average."""
     last, choices = env.config.episodes_per_trial - 1, env.config.choices
-    found: list[list[int]] = [[] for _ in range(choices)]
+    by_value: list[list[int]] = [[] for _ in range(choices)]
     seed = first
-    while min(map(len, found)) < TASKS // choices:
+    while min(map(len, by_value)) < TASKS // choices:
         task = {"seed": seed}
         value = env._initialize_episode("", task)["hidden"][env.question(task, last).fact]
-        if len(found[value]) < TASKS // choices:
-            found[value].append(seed)
+        if len(by_value[value]) < TASKS // choices:
+            by_value[value].append(seed)
         seed += 1
-    return [seed for group in zip(*found, strict=True) for seed in group]
+    return [seed for group in zip(*by_value, strict=True) for seed in group]
 
 
 def bandit() -> dict[str, Any]:
@@ -84,9 +84,9 @@ def bandit() -> dict[str, Any]:
     alone = FiniteHorizon(arms, trial_weights(pulls)).value()
     played = expected_successes(best_policy(best), 2 * pulls, arms=arms)
     episodes = [sum(played[:pulls]) / pulls, sum(played[pulls:]) / pulls]
-    found = {"random": (0.5, 0.5), "unexploring": (alone, alone), "best": episodes}
+    rewards = {"random": (0.5, 0.5), "unexploring": (alone, alone), "best": episodes}
     tasks = list(range(FIRST_SEED, FIRST_SEED + TASKS))
-    return game("bandit", "Bandit", config, found, "scored_alone", {"seeds": tasks})
+    return game("bandit", "Bandit", config, rewards, "scored_alone", {"seeds": tasks})
 
 
 def mastermind() -> dict[str, Any]:
@@ -98,8 +98,8 @@ def mastermind() -> dict[str, Any]:
     chance = 1 - (1 - 1 / len(space)) ** steps
     codes = [f"{a} {b}" for a in env.color_names for b in env.color_names]
     tasks = [{"solution": code, "seed": FIRST_SEED + k} for k in range(2) for code in mixed(codes)]
-    found = {"random": (chance, chance), "unexploring": (alone, alone), "best": best}
-    return game("mastermind", "Mastermind", config, found, "scored_alone", {"tasks": tasks})
+    rewards = {"random": (chance, chance), "unexploring": (alone, alone), "best": best}
+    return game("mastermind", "Mastermind", config, rewards, "scored_alone", {"tasks": tasks})
 
 
 def twenty_questions() -> dict[str, Any]:
@@ -110,8 +110,8 @@ def twenty_questions() -> dict[str, Any]:
     best = [sum(r.episodes[k].reward for r in rollouts) / len(rollouts) for k in (0, 1)]
     alone = sum(env.reference_play(task)[0].reward for task in tasks) / len(tasks)
     chance = 1 / len(tasks)
-    found = {"random": (chance, chance), "unexploring": (alone, alone), "best": best}
-    return game("twenty-questions", "TwentyQuestions", config, found, "scored_alone",
+    rewards = {"random": (chance, chance), "unexploring": (alone, alone), "best": best}
+    return game("twenty-questions", "TwentyQuestions", config, rewards, "scored_alone",
                 {"tasks": tasks})  # fmt: skip
 
 
@@ -131,9 +131,9 @@ def game(
 
 def mixed(values: Any) -> list[str]:
     """The values in a fixed random order, so that a part of the tasks is a fair sample."""
-    found = list(values)
-    random.Random(0).shuffle(found)
-    return found
+    shuffled = list(values)
+    random.Random(0).shuffle(shuffled)
+    return shuffled
 
 
 def suites() -> dict[str, dict[str, Any]]:

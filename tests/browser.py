@@ -64,9 +64,9 @@ def wait(driver, script, *arguments, seconds=30):
     """The script's first true result. Raises AssertionError if there is none in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        found = driver.execute_script(script, *arguments)
-        if found:
-            return found
+        result = driver.execute_script(script, *arguments)
+        if result:
+            return result
         time.sleep(0.02)
     raise AssertionError(f"never true: {script}\n{driver.get_log('browser')}")
 
@@ -89,9 +89,9 @@ def requests_of(driver):
     """The addresses that pages asked for since the last call."""
     import json
 
-    found = []
+    urls = []
     for line in driver.get_log("performance"):
         message = json.loads(line["message"])["message"]
         if message["method"] == "Network.requestWillBeSent":
-            found.append(message["params"]["request"]["url"])
-    return found
+            urls.append(message["params"]["request"]["url"])
+    return urls

@@ -227,8 +227,8 @@ class CompletionsServer(LocalServer):
             return spoiled
         sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
         name = f"{time.monotonic_ns()}-{self.completions}"
-        asked = GenerationRequest(name, body["prompt"], sampling, seed=body["seed"])
-        result = await asyncio.wrap_future(self._batcher.ask(asked))
+        generation = GenerationRequest(name, body["prompt"], sampling, seed=body["seed"])
+        result = await asyncio.wrap_future(self._batcher.ask(generation))
         self.served.append((body["model"], tuple(body["prompt"])))
         if result.error is not None:
             return web.json_response({"error": {"message": result.error}}, status=400)

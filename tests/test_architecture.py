@@ -45,12 +45,12 @@ class Import:
 
 def sources() -> dict[str, str]:
     """The text of each module of the package, by its dotted name."""
-    found = {}
+    texts = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found[name] = path.read_text(encoding="utf-8")
-    return found
+        texts[name] = path.read_text(encoding="utf-8")
+    return texts
 
 
 @cache
@@ -86,7 +86,7 @@ def absolute(module: str, node: ast.ImportFrom) -> str:
 
 
 def all_imports(texts: dict[str, str]) -> list[Import]:
-    return [found for module, text in texts.items() for found in imports_of(module, text)]
+    return [name for module, text in texts.items() for name in imports_of(module, text)]
 
 
 def package_of(module: str) -> str | None:

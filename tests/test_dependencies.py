@@ -56,10 +56,10 @@ def names(requirements):
 
 
 def declared(extras):
-    found = set(names(PROJECT["dependencies"]))
+    packages = set(names(PROJECT["dependencies"]))
     for extra in extras:
-        found |= set(names(PROJECT["optional-dependencies"][extra]))
-    return found
+        packages |= set(names(PROJECT["optional-dependencies"][extra]))
+    return packages
 
 
 @cache

@@ -75,9 +75,9 @@ def mlflow(run: Path) -> Stored:
 
     client, stored = MlflowClient(f"sqlite:///{run.absolute() / 'mlflow.db'}"), Stored()
     (experiment,) = client.search_experiments(filter_string="name = 'agentsgym'")
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert found.info.status == "FINISHED"
-    for name in found.data.metrics:
-        history = client.get_metric_history(found.info.run_id, name)
+    (finished,) = client.search_runs([experiment.experiment_id])
+    assert finished.info.status == "FINISHED"
+    for name in finished.data.metrics:
+        history = client.get_metric_history(finished.info.run_id, name)
         stored.values |= {(name, entry.step): entry.value for entry in history}
     return stored

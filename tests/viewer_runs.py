@@ -91,8 +91,8 @@ def make_rollout(
 
 def game(word: str, won: bool, steps: int = 2) -> list[tuple[str, str, float]]:
     """An episode that asks and then guesses."""
-    asked = [(f"Answer {n}: no.\n", f"Is it thing {n}?", 0.0) for n in range(steps - 1)]
-    return [*asked, ("Guess now.\n", f"[{word}]", 1.0 if won else 0.0)]
+    questions = [(f"Answer {n}: no.\n", f"Is it thing {n}?", 0.0) for n in range(steps - 1)]
+    return [*questions, ("Guess now.\n", f"[{word}]", 1.0 if won else 0.0)]
 
 
 def make_run(root: Path, tokenizer: Any, *, generations: int = 3, size: int = 4, shift: int = 0):
@@ -176,10 +176,10 @@ def write_figures(root: Path, steps: int) -> None:
             "template_breaks/answer": 0.25 * step,
         }
         metrics.append("train", step + 1, line)
-    found = figures(win_rate=0.25, ci95=(0.1, 0.4), reward=0.25, reward_ci95=(0.1, 0.4))
+    evaluation = figures(win_rate=0.25, ci95=(0.1, 0.4), reward=0.25, reward_ci95=(0.1, 0.4))
     Summary(
         name=root.name, status="finished", seed=0, env="Puzzle", env_config={}, model="tiny",
-        before=found, after=found, steps=steps, agent_tokens=1000, seconds=36.0,
+        before=evaluation, after=evaluation, steps=steps, agent_tokens=1000, seconds=36.0,
         phases={"model": 24.0, "rl": 10.0, "after": 2.0},
         references={"best without exploring": 0.5},
     ).write(root / "summary.json")  # fmt: skip

@@ -23,10 +23,10 @@ def sections(root: Path) -> dict[str, list[tuple[str, str]]]:
 
 def toctrees(root: Path) -> str:
     """The same as hidden directives at the end of the first page."""
-    found = sections(root)
-    found[REFERENCE] += reference.pages(root)
+    listed = sections(root)
+    listed[REFERENCE] += reference.pages(root)
     parts = [_toctree("", [("All pages", CONTENTS)])]
-    return "".join(parts + [_toctree(f":caption: {name}", found[name]) for name in found])
+    return "".join(parts + [_toctree(f":caption: {name}", listed[name]) for name in listed])
 
 
 def _toctree(caption: str, entries: list[tuple[str, str]]) -> str:

@@ -13,20 +13,20 @@ _QUOTED = re.compile(r"`(?:\w+\.)*(\w+)`")
 
 def public_names(root: Path) -> dict[str, dict[str, str]]:
     """Package → name → what the list says of it, without what an earlier package has."""
-    found: dict[str, dict[str, str]] = {}
+    packages: dict[str, dict[str, str]] = {}
     for title, body in sections(root).items():
         if re.fullmatch(r"agentsgym(\.\w+)?", title):
-            known = {name for names in found.values() for name in names}
-            named = {name: said for name, said in _lines(body) if name not in known}
-            found[title] = named
+            known = {name for names in packages.values() for name in names}
+            named = {name: note for name, note in _lines(body) if name not in known}
+            packages[title] = named
     text = (root / LIST).read_text(encoding="utf-8")
     engines = (root / ENGINES).read_text(encoding="utf-8")
-    known = {name for names in found.values() for name in names}
+    known = {name for names in packages.values() for name in names}
     for package, pages in (("agentsgym.generation", text), ("agentsgym.types", text + engines)):
         exported = set(importlib.import_module(package).__all__) - known
         quoted = dict.fromkeys(_QUOTED.findall(pages))
-        found[package] = {name: "" for name in quoted if name in exported}
-    return {package: names for package, names in found.items() if names}
+        packages[package] = {name: "" for name in quoted if name in exported}
+    return {package: names for package, names in packages.items() if names}
 
 
 def methods_of_authors(root: Path) -> list[str]:
@@ -43,5 +43,5 @@ def sections(root: Path) -> dict[str, str]:
 
 def _lines(body: str) -> list[tuple[str, str]]:
     return [
-        (name, said) for cell, said in _LINE.findall(body) for name in re.findall(r"`(\w+)`", cell)
+        (name, note) for cell, note in _LINE.findall(body) for name in re.findall(r"`(\w+)`", cell)
     ]

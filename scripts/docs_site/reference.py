@@ -44,12 +44,12 @@ def pages(root: Path) -> list[tuple[str, str]]:
 
 def package_page(package: str, names: dict[str, str], authors: Iterable[str]) -> str:
     """The docstrings of a package's names; what has none is said as in the list of names."""
-    said = [_documented(package, name, names[name], authors) for name in names]
+    entries = [_documented(package, name, names[name], authors) for name in names]
     title = f"Reference: {package}"
-    return "\n".join([title, "=" * len(title), "", f".. currentmodule:: {package}", "", *said])
+    return "\n".join([title, "=" * len(title), "", f".. currentmodule:: {package}", "", *entries])
 
 
-def _documented(package: str, name: str, said: str, authors: Iterable[str]) -> str:
+def _documented(package: str, name: str, summary: str, authors: Iterable[str]) -> str:
     value = getattr(importlib.import_module(package), name)
     if inspect.isclass(value):
         members = ", ".join(authors) if name == "MultistepEnv" else ""
@@ -57,7 +57,7 @@ def _documented(package: str, name: str, said: str, authors: Iterable[str]) -> s
         return f".. autoclass:: {name}{SIGNATURES.get(name, '')}\n{shown}"
     if inspect.isfunction(value):
         return f".. autofunction:: {name}\n"
-    words = as_rst(LINK.sub(r"\1", said))
+    words = as_rst(LINK.sub(r"\1", summary))
     return f".. py:data:: {name}\n\n   {words}\n"
 
 
@@ -67,8 +67,8 @@ def commands_page() -> str:
 
     title = "The command line"
     group = typer.main.get_command(app)
-    said, _, _ = "\n".join(_help("agentsgym", group)).partition("\n   Commands:")
-    parts = [title, "=" * len(title), "", said, ""]
+    overview, _, _ = "\n".join(_help("agentsgym", group)).partition("\n   Commands:")
+    parts = [title, "=" * len(title), "", overview, ""]
     for name in sorted(COMMANDS):
         path = f"agentsgym {name}"
         parts += [path, "-" * len(path), "", *_help(path, loaded(name))]

@@ -113,9 +113,9 @@ class DrawingAgent:
         self._lines = lines
 
     def get_action(self, messages: Sequence[Mapping[str, str]], state: Any) -> tuple[str, Any]:
-        said = int(state or 0)
+        turn = int(state or 0)
         text = "".join(message["content"] for message in messages)
-        return random.Random(f"{said} {text}").choice(self._lines), said + 1
+        return random.Random(f"{turn} {text}").choice(self._lines), turn + 1
 
 
 # -- what was played ------------------------------------------------------------------------------
@@ -247,17 +247,17 @@ def command(*arguments: str | Path) -> str:
 
 def command_here(*arguments: str | Path) -> str:
     """The same in this process, which saves the imports; what it printed."""
-    printed, told = io.StringIO(), io.StringIO()
+    printed, errors = io.StringIO(), io.StringIO()
     with (
         _arguments(["agentsgym", *map(str, arguments)]),
         contextlib.redirect_stdout(printed),
-        contextlib.redirect_stderr(told),
+        contextlib.redirect_stderr(errors),
     ):
         try:
             runpy.run_module("agentsgym", run_name="__main__")
         except SystemExit as end:
             if end.code:
-                text = f"{arguments} ended with {end.code}:\n{told.getvalue()[-2000:]}"
+                text = f"{arguments} ended with {end.code}:\n{errors.getvalue()[-2000:]}"
                 raise RuntimeError(text) from end
     return printed.getvalue()
 

@@ -201,12 +201,12 @@ def _right_answers() -> Any:
     env = agentsgym.make("ClassicalReasoning", _tokenizer("append"))
     tasks = _tasks(env, 6)
     answers = [str(task["questions"][0]["answer"]) for task in tasks]
-    said = {k: answer if k % 2 == 0 else "none of these" for k, answer in enumerate(answers)}
-    asked = [task["questions"][0]["question"] for task in tasks]
+    lines = {k: answer if k % 2 == 0 else "none of these" for k, answer in enumerate(answers)}
+    texts = [task["questions"][0]["question"] for task in tasks]
 
     def answer(messages: Any) -> str:
         text = messages[-1]["content"]
-        return next((said[k] for k, question in enumerate(asked) if question in text), "unknown")
+        return next((lines[k] for k, question in enumerate(texts) if question in text), "unknown")
 
     return env.run_trial(tasks, ScriptedAgent(answer), 1, return_all_steps=True)
 
@@ -260,10 +260,10 @@ def _mixed() -> Items:
 
 def _tasks(env: MultistepEnv, number: int = 4) -> list[dict[str, Any]]:
     """Tasks for training and, last, as many held-out ones."""
-    found = []
+    tasks = []
     for data in (env.get_train_dataset(), env.get_eval_dataset()):
-        found += [data[k]["task_data"] for k in range(min(number, len(data)))]
-    return found
+        tasks += [data[k]["task_data"] for k in range(min(number, len(data)))]
+    return tasks
 
 
 def _text_agent(env: MultistepEnv) -> Any:
@@ -506,7 +506,7 @@ def credit() -> Items:
 
 
 def _batches() -> dict[str, Any]:
-    found = {}
+    batches = {}
     tok = _tokenizer("append")
     for name in ("Toy", "Bandit", "Gymnasium/CliffWalking"):
         for way, trial in TRIALS.items():
@@ -514,8 +514,8 @@ def _batches() -> dict[str, Any]:
             # Each rollout of a group must say other things: the agents draw anew for each.
             agent = adapters.random_agent(env, 3) or _Drawing(["1", "22", "left", "down", "no"])
             batch = env.run_trial(_tasks(env)[:4], agent, 4)
-            found[f"{name} {way}"] = batch
-    return found
+            batches[f"{name} {way}"] = batch
+    return batches
 
 
 class _Drawing:

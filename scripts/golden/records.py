@@ -43,16 +43,16 @@ def main() -> int:
     for part in given.part:
         begun = time.monotonic()
         try:
-            found = _measure(PARTS[part])
+            measured = _measure(PARTS[part])
         except Exception:
             print(f"{part}: cannot be measured; adapters.py may need a change", flush=True)
             traceback.print_exc()
             broken = True
             continue
         seconds = time.monotonic() - begun
-        differs |= _report(part, stored.get(part, {}), found, seconds, given.all)
+        differs |= _report(part, stored.get(part, {}), measured, seconds, given.all)
         if given.write:
-            stored[part] = found
+            stored[part] = measured
             DIGESTS.write_text(_text(stored))
     return int(broken or (differs and not given.write))
 
@@ -81,16 +81,16 @@ def _measure(part: Any) -> dict[str, dict[str, Any]]:
     return json.loads(json.dumps(items))
 
 
-def _report(part: str, stored: dict, found: dict, seconds: float, every: bool) -> bool:
+def _report(part: str, stored: dict, measured: dict, seconds: float, every: bool) -> bool:
     """Print a line for the part, and one for each item that differs; whether one does."""
     from digest import compare
 
     differ, rounding = [], []
-    for item in dict.fromkeys([*stored, *found]):
-        if item not in stored or item not in found:
-            differ.append(f"{item}: {'not stored' if item in found else 'gone'}")
+    for item in dict.fromkeys([*stored, *measured]):
+        if item not in stored or item not in measured:
+            differ.append(f"{item}: {'not stored' if item in measured else 'gone'}")
             continue
-        old, new = stored[item], found[item]
+        old, new = stored[item], measured[item]
         verdicts = {f: compare(old.get(f), new.get(f)) for f in dict.fromkeys([*old, *new])}
         rounding += [f"{item}: {f}" for f, verdict in verdicts.items() if verdict == "rounding"]
         fields = [
@@ -100,9 +100,9 @@ def _report(part: str, stored: dict, found: dict, seconds: float, every: bool) -
         ]
         if fields:
             differ.append(f"{item}: {'; '.join(fields)}")
-    state = f"{len(differ)} of {len(found)} items differ" if differ else "equal"
+    state = f"{len(differ)} of {len(measured)} items differ" if differ else "equal"
     last = f", {len(rounding)} fields but for rounding" if rounding else ""
-    print(f"{part}: {state}{last} ({len(found)} items, {seconds:.0f} s)", flush=True)
+    print(f"{part}: {state}{last} ({len(measured)} items, {seconds:.0f} s)", flush=True)
     for line in differ if every else differ[:_FEW]:
         print(f"  {line}")
     if len(differ) > _FEW and not every:

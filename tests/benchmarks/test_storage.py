@@ -13,6 +13,6 @@ import storage
 
 
 def test_a_generation_is_stored_and_its_figures_computed():
-    found = storage.store(16, 256)
-    assert found["tokens"] == 16 * 256
-    assert 0 < found["share_of_7.6B"] < found["share_of_0.5B"]
+    figures = storage.store(16, 256)
+    assert figures["tokens"] == 16 * 256
+    assert 0 < figures["share_of_7.6B"] < figures["share_of_0.5B"]

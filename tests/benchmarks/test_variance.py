@@ -23,9 +23,9 @@ def variance():
 def test_quick_run(variance, capsys):
     variance.main(["--quick"])
     *lines, last = capsys.readouterr().out.strip().splitlines()
-    found = json.loads(last)
-    assert len(found["results"]) == len(lines) == 8
-    for figures in found["results"].values():
+    report = json.loads(last)
+    assert len(report["results"]) == len(lines) == 8
+    for figures in report["results"].values():
         assert set(figures) == {"trial", "trial_cv", "floor", "branches"}
 
 

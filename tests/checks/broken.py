@@ -22,20 +22,20 @@ class SoundEnv(MultistepEnv):
 
     def _initialize_episode(self, session_id, task_data):
         rng = random.Random(task_data["seed"])
-        return {"word": task_data["word"], "hint": rng.choice(task_data["word"]), "told": ""}
+        return {"word": task_data["word"], "hint": rng.choice(task_data["word"]), "answer": ""}
 
     def _format_prompt(self, state, step):
         if step == 0:
             return f"Guess the word, like [bread]. It has the letter {state['hint']}."
-        return state["told"]
+        return state["answer"]
 
     def _step_episode(self, session_id, state, action) -> tuple[Any, Any, bool, dict[str, Any]]:
         guess = action.strip()
         if not (guess.startswith("[") and guess.endswith("]")):
-            return {**state, "told": "No guess."}, 0.0, False, {"malformed": True, "win": False}
+            return {**state, "answer": "No guess."}, 0.0, False, {"malformed": True, "win": False}
         win = guess[1:-1] == state["word"]
         same = sum(a == b for a, b in zip(guess[1:-1], state["word"], strict=False))
-        return {**state, "told": f"{same} letters in place."}, float(win), win, {"win": win}
+        return {**state, "answer": f"{same} letters in place."}, float(win), win, {"win": win}
 
     def get_train_dataset(self):
         return task_dataset(self, [{"word": w, "seed": k} for k, w in enumerate(WORDS[:8])])

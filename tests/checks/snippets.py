@@ -13,7 +13,7 @@ _MODULE = re.compile(r"in a file `(\w+)\.py`")
 
 def blocks(text: str, language: str) -> list[str]:
     """The fenced blocks of one language ("" for none)."""
-    return [body for found, body in _BLOCK.findall(text) if found == language]
+    return [body for tag, body in _BLOCK.findall(text) if tag == language]
 
 
 def run_page(path: Path, given: dict | None = None) -> dict:

@@ -62,9 +62,9 @@ def test_snippets_run_and_transcripts_are_true(page, monkeypatch, tmp_path):
 
 def test_the_game_of_twenty_questions_is_played_so():
     (shown,) = blocks((DOCS / "environments/twenty-questions.md").read_text(), "text")
-    said = [line for line in shown.splitlines() if not line.startswith(" ")]
+    actions = [line for line in shown.splitlines() if not line.startswith(" ")]
     env = make("TwentyQuestions", env_config={"hints": 2})
-    batch = env.run_trial([{"solution": "violin", "seed": 4}], ScriptedAgent(said))
+    batch = env.run_trial([{"solution": "violin", "seed": 4}], ScriptedAgent(actions))
     assert rendered(batch).split() == shown.split()  # the page breaks long lines
 
 

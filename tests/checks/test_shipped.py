@@ -83,9 +83,9 @@ def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carr
 def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():
     """At a regular stride, tasks that are listed periodically would all be alike."""
     tasks = [{"rewards": [float(k % 8)], "number": k} for k in range(64)]
-    drawn = context({}, tasks).tasks(least=8, most=8)
-    assert drawn == context({}, tasks).tasks(least=8, most=8)
-    assert drawn != context({}, tasks, seed=1).tasks(least=8, most=8)
-    assert len({task["rewards"][0] for task in drawn}) > 1
-    assert len({task["number"] for task in drawn}) == 8
+    sample = context({}, tasks).tasks(least=8, most=8)
+    assert sample == context({}, tasks).tasks(least=8, most=8)
+    assert sample != context({}, tasks, seed=1).tasks(least=8, most=8)
+    assert len({task["rewards"][0] for task in sample}) > 1
+    assert len({task["number"] for task in sample}) == 8
     assert len(context({}, tasks).sample) == 64

@@ -29,12 +29,12 @@ PREFILLS = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</thi
 
 
 def conversation(report, name):
-    (found,) = [one for one in report.every if one.name == name]
-    return found
+    (talk,) = [one for one in report.every if one.name == name]
+    return talk
 
 
 def reasons(conversation):
-    return {found.reason for found in conversation.breaks}
+    return {rewrite.reason for rewrite in conversation.breaks}
 
 
 def test_a_template_that_only_appends_is_one_row_everywhere(chat_tokenizer):
@@ -54,7 +54,7 @@ def test_a_template_that_drops_thoughts_begins_rows_at_a_cost():
     assert conversation(report, "plain answers").rows == 1
     thinking = conversation(report, "answers that think")
     assert thinking.rows == 4 and thinking.masked and reasons(thinking) == {"thoughts"}
-    assert [found.step for found in thinking.breaks] == [1, 2, 3]
+    assert [rewrite.step for rewrite in thinking.breaks] == [1, 2, 3]
     assert "<think>" in thinking.breaks[0].was and "<think>" not in thinking.breaks[0].now
     assert thinking.key_agent_tokens < thinking.agent_tokens / 3
     assert thinking.cost > 1.3 and not report.append_only and report.problems == ()
@@ -81,8 +81,8 @@ def test_the_cost_without_breaks_is_that_of_a_template_that_only_appends(chat_to
 )
 def test_why_a_template_begins_a_row(text, name, reason):
     report = check_tokens(build_tokenizer(text))
-    found = conversation(report, name)
-    assert reason in reasons(found) and found.masked
+    talk = conversation(report, name)
+    assert reason in reasons(talk) and talk.masked
     if name != "plain answers":
         assert conversation(report, "plain answers").rows == 1
 
@@ -116,7 +116,7 @@ def test_an_episode_of_an_environment_is_played_too():
     thinking = conversation(report, f"{env.name}, answers that think")
     assert (plain.rows, plain.breaks) == (2, ()) and plain.masked
     assert (thinking.rows, len(thinking.breaks)) == (4, 2) and thinking.masked
-    assert [(found.episode, found.step) for found in thinking.breaks] == [(0, 1), (1, 1)]
+    assert [(rewrite.episode, rewrite.step) for rewrite in thinking.breaks] == [(0, 1), (1, 1)]
 
 
 def test_without_a_template_texts_are_joined_to_one_row(plain_tokenizer):

@@ -495,9 +495,9 @@ def test_rows_find_their_steps_in_any_order(name):
     steps = credit_steps(table_of([played[k] for k in (2, 0, 3, 1)]), name)
     mixed = np.random.default_rng(0).permutation(len(steps.value))
     steps = StepAdvantages(*(getattr(steps, column)[mixed] for column in StepAdvantages.__slots__))
-    found = to_tokens(rows[::-1], steps)[::-1]
-    assert [a.tolist() for a in found] == [a.tolist() for a in expected]
-    assert any(a.any() for a in found)
+    per_token = to_tokens(rows[::-1], steps)[::-1]
+    assert [a.tolist() for a in per_token] == [a.tolist() for a in expected]
+    assert any(a.any() for a in per_token)
 
 
 def test_a_rollout_that_stands_twice_is_refused():

@@ -53,8 +53,8 @@ def test_a_command_in_any_form_is_that_command(command, forms):
 
 @given(st.lists(st.sampled_from(COLORS), min_size=2, max_size=2), wrapped)
 def test_a_code_in_any_form_is_that_code(code, forms):
-    said = wrap(" ".join(code), forms)
-    assert read_guess(said, COLORS, 2) == tuple(COLORS.index(color) for color in code)
+    text = wrap(" ".join(code), forms)
+    assert read_guess(text, COLORS, 2) == tuple(COLORS.index(color) for color in code)
 
 
 @given(st.sampled_from(COLORS), wrapped)
@@ -64,26 +64,26 @@ def test_a_word_in_any_form_is_that_word(word, forms):
 
 @given(st.integers(1, 20), st.booleans(), wrapped)
 def test_a_move_in_any_form_is_that_move(number, brackets, forms):
-    said = wrap(f"[{number}]" if brackets else str(number), forms)
-    assert last_move(said) == f"[{number}]"
+    text = wrap(f"[{number}]" if brackets else str(number), forms)
+    assert last_move(text) == f"[{number}]"
 
 
 @given(st.sampled_from(TABLE.attributes), wrapped)
 def test_a_question_in_any_form_is_that_question(attribute, forms):
-    said = wrap(attribute.question, [form for form in forms if "think" not in form[0]])
-    found = parse(said, TABLE)
-    assert found is not None and found.attribute == attribute.key
+    text = wrap(attribute.question, [form for form in forms if "think" not in form[0]])
+    question = parse(text, TABLE)
+    assert question is not None and question.attribute == attribute.key
 
 
 @pytest.mark.parametrize(
-    "said", ["```\nFriday\n```", "```text\nFriday\n```.", "My guess is Friday", "Answer: Friday"]
+    "text", ["```\nFriday\n```", "```text\nFriday\n```.", "My guess is Friday", "Answer: Friday"]
 )
-def test_a_final_answer_in_a_fence_or_after_a_label(said):
-    assert final_answer(said) == "Friday"
+def test_a_final_answer_in_a_fence_or_after_a_label(text):
+    assert final_answer(text) == "Friday"
 
 
 @pytest.mark.parametrize(
-    ("said", "command"),
+    ("text", "command"),
     [
         ("I see a desk.\ngo to desk 1\n", "go to desk 1"),
         ("go to desk 1\nThis brings me closer.", "go to desk 1"),
@@ -99,12 +99,12 @@ def test_a_final_answer_in_a_fence_or_after_a_label(said):
         ("[]", None),
     ],
 )
-def test_texts_around_a_command(said, command):
-    assert read_option(said, COMMANDS) == command
+def test_texts_around_a_command(text, command):
+    assert read_option(text, COMMANDS) == command
 
 
 @pytest.mark.parametrize(
-    ("said", "attribute"),
+    ("text", "attribute"),
     [
         ("Sure! Is it alive?", "alive"),
         ("Let me think. Okay:\nIs it alive?", "alive"),
@@ -112,21 +112,21 @@ def test_texts_around_a_command(said, command):
         ("Is it alive?\nIs it a food?", None),
     ],
 )
-def test_sentences_around_a_question(said, attribute):
-    found = parse(said, TABLE)
-    assert (found and found.attribute) == attribute
+def test_sentences_around_a_question(text, attribute):
+    question = parse(text, TABLE)
+    assert (question and question.attribute) == attribute
 
 
-@pytest.mark.parametrize("said", ["I don't go left", "not left", "never left", "don’t: left"])
-def test_a_negated_word_is_no_action(said):
-    assert action_word(said, ["left", "right"]) is None
+@pytest.mark.parametrize("text", ["I don't go left", "not left", "never left", "don’t: left"])
+def test_a_negated_word_is_no_action(text):
+    assert action_word(text, ["left", "right"]) is None
 
 
 @given(st.text(max_size=300))
 @settings(max_examples=200)
-def test_any_text_is_read_or_not(said):
-    assert read_option(said, COMMANDS) in (None, *COMMANDS)
-    assert len(bare(said)) <= len(said)
+def test_any_text_is_read_or_not(text):
+    assert read_option(text, COMMANDS) in (None, *COMMANDS)
+    assert len(bare(text)) <= len(text)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_any_text_is_read_or_not(said):
     ['"', "*", "`", "```", "[", "]", "[a", "Action:", "my ", "\n", "n't", "not ", "a\n", "…"],
 )
 def test_hostile_texts_take_linear_time(unit):
-    said = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
+    text = (unit * MAX_CHARACTERS)[:MAX_CHARACTERS]
     long = unit * 100_000
     start = time.perf_counter()
-    read_option(said, COMMANDS), read_option(long, COMMANDS), bare(long)
+    read_option(text, COMMANDS), read_option(long, COMMANDS), bare(long)
     read_guess(long, COLORS, 2), last_move(long), final_answer(long), parse(long, TABLE)
     assert time.perf_counter() - start < 1.0

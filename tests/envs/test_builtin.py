@@ -22,16 +22,16 @@ def test_an_entry_names_its_class_and_its_page(name):
     if env.module is not None and not installed(env.module):
         pytest.skip(f"needs the extra {env.extra}")
     try:
-        found = find(name)
+        env_class = find(name)
     except MissingExtra as error:
         pytest.skip(str(error))
-    assert f"{found.__module__}.{found.__qualname__}" == env.path
+    assert f"{env_class.__module__}.{env_class.__qualname__}" == env.path
 
 
 def test_each_extra_is_declared_and_brings_the_module():
     for env in BUILTIN.values():
         if env.extra is not None:
-            assert any(wanted.startswith(env.module) for wanted in EXTRAS[env.extra]), env.name
+            assert any(package.startswith(env.module) for package in EXTRAS[env.extra]), env.name
 
 
 def test_each_page_has_an_environment():

@@ -49,14 +49,14 @@ def test_rows_import_no_module_of_the_package_but_environments():
 
 
 @pytest.mark.parametrize(
-    ("name", "config", "said"),
+    ("name", "config", "message"),
     [
         ("Bandit", {"episodes_per_trial": 10**6}, "100000 actions in a trial, got 8000000"),
         ("ClassicalReasoning", {"attempts": 10**6}, "100000 actions"),
     ],
 )
-def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name, config, said):
-    with pytest.raises(ConfigError, match=said):
+def test_a_row_that_asks_for_too_much_is_refused_before_anything_is_played(name, config, message):
+    with pytest.raises(ConfigError, match=message):
         EnvPool().get(row(name, config, seed=1))
     assert make(name, None, config).config  # the user's own may be as large as they like
 

@@ -18,10 +18,10 @@ def row(**changes):
 
 
 def nested(depth):
-    found = []
+    value = []
     for _ in range(depth):
-        found = [found]
-    return found
+        value = [value]
+    return value
 
 
 BAD_ROWS = [
@@ -41,10 +41,10 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "said"), BAD_ROWS, ids=[said[:30] for _, said in BAD_ROWS])
-def test_every_bad_row_gets_a_sentence_with_its_number(bad, said):
+@pytest.mark.parametrize(("bad", "text"), BAD_ROWS, ids=[text[:30] for _, text in BAD_ROWS])
+def test_every_bad_row_gets_a_sentence_with_its_number(bad, text):
     problems = check_rows([row(), row(), bad, row(), bad], EnvPool())
-    assert len(problems) == 1 and said in problems[0]
+    assert len(problems) == 1 and text in problems[0]
     assert problems[0].startswith("row 2 (and 1 more): ") and len(problems[0]) < 1200
 
 

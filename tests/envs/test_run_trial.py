@@ -62,9 +62,9 @@ def test_rollouts_that_all_fail_are_warned_about_once(caplog):
     env = CountdownEnv(None)
     with caplog.at_level(logging.WARNING, logger="agentsgym"):
         env.run_trial([{"broken": True}] * 2, AGENT, 2)
-    (told,) = caplog.records
-    assert "every rollout failed (4)" in told.getMessage()
-    assert "this task cannot be set up" in told.getMessage()
+    (warning,) = caplog.records
+    assert "every rollout failed (4)" in warning.getMessage()
+    assert "this task cannot be set up" in warning.getMessage()
     caplog.clear()
     env.run_trial([{"broken": True}, TASK], AGENT)
     env.run_trial([], AGENT)

@@ -25,13 +25,13 @@ def written(path, lines, end="\n"):
 @pytest.mark.parametrize("count", [1, 16, 33])
 def test_rows_have_the_numbers_of_their_lines(tmp_path, end, count):
     rows = rows_of(count)
-    found = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows), end))
-    assert len(found) == count and list(found) == rows
-    assert [found[n] for n in reversed(range(count))] == rows[::-1]
-    assert found[-1] == rows[-1] and found[3:9:2] == rows[3:9:2]
+    tasks = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows), end))
+    assert len(tasks) == count and list(tasks) == rows
+    assert [tasks[n] for n in reversed(range(count))] == rows[::-1]
+    assert tasks[-1] == rows[-1] and tasks[3:9:2] == rows[3:9:2]
     for number in (count, -count - 1):
         with pytest.raises(IndexError):
-            found[number]
+            tasks[number]
 
 
 def test_an_empty_file_has_no_rows(tmp_path):
@@ -46,5 +46,5 @@ def test_a_line_that_is_no_task_is_named(tmp_path):
 
 
 def test_another_process_reads_the_same_rows(tmp_path):
-    found = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows_of(40))))
-    assert pickle.loads(pickle.dumps(found))[37] == found[37]
+    tasks = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows_of(40))))
+    assert pickle.loads(pickle.dumps(tasks))[37] == tasks[37]

@@ -29,16 +29,16 @@ def side(rewards, per_task=1, **more):
 
 def test_a_paired_difference_by_hand():
     # Differences 1, 0, 1, 1, 0, 1, 1, 1: mean 0.75, standard error 0.4629 / sqrt(8), t = 2.3646.
-    found = compare(side([1, 1, 1, 1, 0, 1, 1, 1]), side([0, 1, 0, 0, 0, 0, 0, 0]))
-    assert (found.pairs, found.clusters, found.left_out) == (8, 8, 0)
-    assert found.win_rate == found.reward
-    assert (found.reward.first, found.reward.second, found.reward.difference) == (
+    comparison = compare(side([1, 1, 1, 1, 0, 1, 1, 1]), side([0, 1, 0, 0, 0, 0, 0, 0]))
+    assert (comparison.pairs, comparison.clusters, comparison.left_out) == (8, 8, 0)
+    assert comparison.win_rate == comparison.reward
+    assert (comparison.reward.first, comparison.reward.second, comparison.reward.difference) == (
         0.875,
         0.125,
         0.75,
     )
-    assert found.reward.interval == pytest.approx((0.75 - 0.38701, 0.75 + 0.38701), abs=1e-4)
-    assert found.reward.shown
+    assert comparison.reward.interval == pytest.approx((0.75 - 0.38701, 0.75 + 0.38701), abs=1e-4)
+    assert comparison.reward.shown
 
 
 def test_rollouts_of_a_task_count_as_one_cluster():
@@ -50,9 +50,9 @@ def test_rollouts_of_a_task_count_as_one_cluster():
 
 
 def test_equal_sides_are_not_called_equal_to_the_last_digit():
-    found = compare(side([1, 0] * 5), side([1, 0] * 5)).reward
+    reward = compare(side([1, 0] * 5), side([1, 0] * 5)).reward
     unseen = 3.841459 / 13.841459  # Wilson's bound for none of ten
-    assert found.interval == pytest.approx((-unseen, unseen), abs=1e-6)
+    assert reward.interval == pytest.approx((-unseen, unseen), abs=1e-6)
     two = compare(side([1, 1]), side([0, 0])).reward
     assert two.difference == 1.0 and not two.shown
 
@@ -60,9 +60,9 @@ def test_equal_sides_are_not_called_equal_to_the_last_digit():
 def test_failed_rollouts_are_left_out_in_pairs():
     first, second = side([1, 1, 0, 1]), side([0, 1, 0, 0])
     second[0] = replace(second[0], error="broke")
-    found = compare(first, second)
-    assert (found.pairs, found.left_out) == (3, 1)
-    assert found.reward.first == pytest.approx(2 / 3)
+    comparison = compare(first, second)
+    assert (comparison.pairs, comparison.left_out) == (3, 1)
+    assert comparison.reward.first == pytest.approx(2 / 3)
 
 
 def test_other_tasks_cannot_be_compared():
@@ -74,17 +74,17 @@ def test_other_tasks_cannot_be_compared():
 def test_each_environment_is_compared_apart():
     first = side([1, 1, 1]) + side([2, 2, 2], env="Other", win=False)
     second = side([0, 0, 1]) + side([2, 3, 4], env="Other", win=False)
-    found = compare(first, second)
-    assert list(found.environments) == ["Game", "Other"]
-    assert found.environments["Game"].win_rate.difference == pytest.approx(2 / 3)
-    assert found.environments["Other"].win_rate is None
-    assert found.win_rate == found.environments["Game"].win_rate
-    assert found.reward.difference == pytest.approx((2 - 3) / 6)
+    comparison = compare(first, second)
+    assert list(comparison.environments) == ["Game", "Other"]
+    assert comparison.environments["Game"].win_rate.difference == pytest.approx(2 / 3)
+    assert comparison.environments["Other"].win_rate is None
+    assert comparison.win_rate == comparison.environments["Game"].win_rate
+    assert comparison.reward.difference == pytest.approx((2 - 3) / 6)
 
 
 def test_one_task_shows_nothing():
-    found = compare(side([1, 1], 2), side([0, 0], 2)).reward
-    assert all(math.isnan(bound) for bound in found.interval) and not found.shown
+    reward = compare(side([1, 1], 2), side([0, 0], 2)).reward
+    assert all(math.isnan(bound) for bound in reward.interval) and not reward.shown
 
 
 def test_the_plan_announces_as_many_findings_as_there_are():
@@ -92,15 +92,15 @@ def test_the_plan_announces_as_many_findings_as_there_are():
     tasks = np.repeat(np.arange(40), 4).tolist()
     plan = ComparisonPlan.of(tasks)
     rng = np.random.default_rng(0)
-    found = 0
+    findings = 0
     for _ in range(400):
         chance = np.repeat(rng.uniform(0.45, 0.85, 40), 4)
         sides = [(rng.random(160) < p).astype(float).tolist() for p in (chance, chance - 0.15)]
-        found += difference(*sides, tasks, width=1.0).shown
+        findings += difference(*sides, tasks, width=1.0).shown
     # Var of a difference: E[p(1-p)] on each side, p uniform on a width of 0.4 (variance 0.4² / 12).
     spread = math.sqrt(0.65 * 0.35 + 0.5 * 0.5 - 2 * 0.4**2 / 12)
-    assert found / 400 == pytest.approx(ComparisonPlan(160, 40, spread).power(0.15), abs=0.05)
-    assert found / 400 >= plan.power(0.15) - 0.03  # an even chance is the worst case
+    assert findings / 400 == pytest.approx(ComparisonPlan(160, 40, spread).power(0.15), abs=0.05)
+    assert findings / 400 >= plan.power(0.15) - 0.03  # an even chance is the worst case
 
 
 def test_the_smallest_difference_is_found_with_the_power_asked_for():

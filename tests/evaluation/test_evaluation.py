@@ -55,39 +55,39 @@ def test_figures_by_hand():
         {"solution": "cat", "seed": 3, "reference": 0.5},
     )
     # Says "emu", then "cat", then "cat" again: ox is lost in 3 steps, cat won in 2, emu in 1.
-    found = evaluate(data, ScriptedAgent(["emu", "cat"]), episodes=4).evaluation
-    assert (found.episodes, found.tasks, found.clusters, found.failures) == (4, 4, 3, 0)
+    figures = evaluate(data, ScriptedAgent(["emu", "cat"]), episodes=4).evaluation
+    assert (figures.episodes, figures.tasks, figures.clusters, figures.failures) == (4, 4, 3, 0)
     # An episode that the limit ended tells no win: it counts as lost.
-    assert found.win_rate == found.reward == 0.75
-    assert found.mean_steps == (3 + 2 + 1 + 2) / 4
-    assert found.reference == 0.75 and found.regret == 0.0
-    assert found.stop_reasons == {"done": 3, "max_steps": 1}
+    assert figures.win_rate == figures.reward == 0.75
+    assert figures.mean_steps == (3 + 2 + 1 + 2) / 4
+    assert figures.reference == 0.75 and figures.regret == 0.0
+    assert figures.stop_reasons == {"done": 3, "max_steps": 1}
     # emu has 2 vowels, cat 1: (2+1+1) + (2+1) + 2 + (2+1) over 8 steps.
-    assert found.metrics["vowels"] == 12 / 8
-    assert found.ci95[0] <= 0.75 <= found.ci95[1]
+    assert figures.metrics["vowels"] == 12 / 8
+    assert figures.ci95[0] <= 0.75 <= figures.ci95[1]
 
 
 def test_failures_are_counted_and_left_out():
     data = rows({"solution": "cat"}, {"solution": "dog", "broken": True})
     played = evaluate(data, ScriptedAgent(["cat"]), episodes=2)
-    found = played.evaluation
-    assert (found.episodes, found.failures, found.win_rate) == (2, 1, 1.0)
+    figures = played.evaluation
+    assert (figures.episodes, figures.failures, figures.win_rate) == (2, 1, 1.0)
     assert "this task is broken" in next(r.error for r in played.rollouts if r.failed)
 
 
 def test_all_failed_gives_no_figures():
-    found = evaluate(rows({"solution": "a", "broken": True}), ScriptedAgent(["a"])).evaluation
-    assert found.failures == found.episodes == 256
-    assert found.win_rate is None and found.ci95 is None and found.regret is None
-    assert found.reward is None and found.mean_steps is None
+    figures = evaluate(rows({"solution": "a", "broken": True}), ScriptedAgent(["a"])).evaluation
+    assert figures.failures == figures.episodes == 256
+    assert figures.win_rate is None and figures.ci95 is None and figures.regret is None
+    assert figures.reward is None and figures.mean_steps is None
 
 
 def test_free_shots_do_not_count():
     data = rows({"solution": "cat"}, episodes_per_trial=2, free_shots=1)
     # The first episode (free) ends with "cat" at its third step, the second with its first.
-    found = evaluate(data, ScriptedAgent(["a", "b", "cat"]), episodes=1).evaluation
-    assert found.win_rate == 1.0 and found.mean_steps == 4
-    assert found.stop_reasons == {"done": 1}
+    figures = evaluate(data, ScriptedAgent(["a", "b", "cat"]), episodes=1).evaluation
+    assert figures.win_rate == 1.0 and figures.mean_steps == 4
+    assert figures.stop_reasons == {"done": 1}
 
 
 def test_an_environment_without_wins_has_a_reward_only():
@@ -97,9 +97,9 @@ def test_an_environment_without_wins_has_a_reward_only():
 
     register("tests/Mute", Mute)
     data = list(task_dataset(Mute(), [{"solution": "a"}]))
-    found = evaluate(data, ScriptedAgent(["x"]), episodes=3).evaluation
-    assert found.win_rate is None and found.reward == 2.0
-    assert found.reward_ci95 == (None, None)  # one task tells nothing about others
+    figures = evaluate(data, ScriptedAgent(["x"]), episodes=3).evaluation
+    assert figures.win_rate is None and figures.reward == 2.0
+    assert figures.reward_ci95 == (None, None)  # one task tells nothing about others
 
 
 def test_select_spreads_over_clusters():
@@ -156,19 +156,19 @@ def test_a_model_is_evaluated_with_paired_noise(tiny_llama, chat_tokenizer):
 
 def test_a_model_plays_only_what_is_not_stored(tiny_llama, chat_tokenizer):
     data = rows(*({"solution": s} for s in "abcd"))
-    asked = rollout_requests(data, 8, seed=5)
+    requests = rollout_requests(data, 8, seed=5)
     agent = DirectOutputAgent(
         EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=3), SamplingParams(max_tokens=4)
     )
-    whole = evaluate_requests(asked, agent, EnvPool(chat_tokenizer), seed=5)
+    whole = evaluate_requests(requests, agent, EnvPool(chat_tokenizer), seed=5)
     stored = {rollout.session_id: rollout for rollout in whole.rollouts[::2]}
-    told = []
+    rollouts = []
     again = evaluate_requests(
-        asked, agent, EnvPool(chat_tokenizer), seed=5, stored=stored, on_rollout=told.append
+        requests, agent, EnvPool(chat_tokenizer), seed=5, stored=stored, on_rollout=rollouts.append
     )
     assert again.evaluation == whole.evaluation
     assert [r.episodes for r in again.rollouts] == [r.episodes for r in whole.rollouts]
-    assert sorted(r.session_id for r in told) == [r.session_id for r in whole.rollouts[1::2]]
+    assert sorted(r.session_id for r in rollouts) == [r.session_id for r in whole.rollouts[1::2]]
 
 
 def test_rows_that_are_none_are_refused_before_anything_is_played():

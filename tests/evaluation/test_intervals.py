@@ -90,10 +90,10 @@ def test_quantiles_of_student_as_in_the_textbook(dof, expected):
 
 def test_the_mean_over_clusters_by_hand():
     # Clusters with the means 1, 2 and 6: 3 ± 4.3027 · sqrt(7 / 3).
-    found = cluster_mean([1.0, 1.0, 2.0, 2.0, 6.0, 6.0], list("aabbcc"))
-    assert (found.mean, found.clusters) == (3.0, 3)
-    assert found.error == pytest.approx(math.sqrt(7 / 3))
-    assert found.interval() == pytest.approx((3 - 6.57235, 3 + 6.57235), abs=1e-4)
+    mean = cluster_mean([1.0, 1.0, 2.0, 2.0, 6.0, 6.0], list("aabbcc"))
+    assert (mean.mean, mean.clusters) == (3.0, 3)
+    assert mean.error == pytest.approx(math.sqrt(7 / 3))
+    assert mean.interval() == pytest.approx((3 - 6.57235, 3 + 6.57235), abs=1e-4)
     # Clusters of 1 and 2 values: without one, the means are 3/1 and 0, whose difference is 3.
     assert cluster_mean([0.0, 3.0, 3.0], list("abb")).error == pytest.approx(1.5)
 

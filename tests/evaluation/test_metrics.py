@@ -32,59 +32,61 @@ MIXED = [
 
 
 def test_each_figure_is_over_the_environments_that_have_it():
-    found = summarize([record(one) for one in MIXED])
-    assert found["best_arm"] == (2 * 1.0 + 2 * 0.5) / 4
-    assert found["moves"] == 6 * 3.0 / 6
-    assert found["win_rate"] == 1 / 2
-    assert found["reward"] == (1 + 0 + 3) / 3 and found["steps"] == (2 + 2 + 6) / 3
-    assert found["failed"] == 1 / 4
-    assert (found["stop/done"], found["stop/max_steps"], found["stop/error"]) == (0.5, 0.25, 0.25)
-    assert found["malformed"] == found["truncated"] == 0.0
+    means = summarize([record(one) for one in MIXED])
+    assert means["best_arm"] == (2 * 1.0 + 2 * 0.5) / 4
+    assert means["moves"] == 6 * 3.0 / 6
+    assert means["win_rate"] == 1 / 2
+    assert means["reward"] == (1 + 0 + 3) / 3 and means["steps"] == (2 + 2 + 6) / 3
+    assert means["failed"] == 1 / 4
+    assert (means["stop/done"], means["stop/max_steps"], means["stop/error"]) == (0.5, 0.25, 0.25)
+    assert means["malformed"] == means["truncated"] == 0.0
 
 
 def test_each_environment_has_its_own_figures():
-    found = summarize([record(one) for one in MIXED])
-    assert (found["env/A/reward"], found["env/A/win_rate"]) == (0.5, 0.5)
-    assert (found["env/A/best_arm"], found["env/A/failed"]) == (0.75, 0.0)
-    assert (found["env/B/reward"], found["env/B/steps"], found["env/B/failed"]) == (3, 6, 0.5)
-    assert "env/B/win_rate" not in found and "env/B/best_arm" not in found
+    figures = summarize([record(one) for one in MIXED])
+    assert (figures["env/A/reward"], figures["env/A/win_rate"]) == (0.5, 0.5)
+    assert (figures["env/A/best_arm"], figures["env/A/failed"]) == (0.75, 0.0)
+    assert (figures["env/B/reward"], figures["env/B/steps"], figures["env/B/failed"]) == (3, 6, 0.5)
+    assert "env/B/win_rate" not in figures and "env/B/best_arm" not in figures
 
 
 def test_one_environment_alone_keeps_the_plain_names():
-    found = summarize([record(one) for one in MIXED[:2]])
-    assert not any(name.startswith("env/") for name in found)
-    assert (found["win_rate"], found["best_arm"], found["reward_std"]) == (0.5, 0.75, 0.5)
-    asked = summarize([record(one) for one in MIXED[:2]], per_environment=True)
-    assert asked["env/A/reward"] == found["reward"]
+    figures = summarize([record(one) for one in MIXED[:2]])
+    assert not any(name.startswith("env/") for name in figures)
+    assert (figures["win_rate"], figures["best_arm"], figures["reward_std"]) == (0.5, 0.75, 0.5)
+    detailed = summarize([record(one) for one in MIXED[:2]], per_environment=True)
+    assert detailed["env/A/reward"] == figures["reward"]
 
 
 def test_training_and_evaluation_agree():
-    found, logged = assess(MIXED), summarize([record(one) for one in MIXED])
-    assert found.win_rate == logged["win_rate"] == 0.5
-    assert found.reward == logged["reward"] and found.mean_steps == logged["steps"]
-    assert found.metrics == {n: logged[n] for n in ("best_arm", "moves", "malformed", "truncated")}
-    for path, own in found.environments.items():
+    figures, logged = assess(MIXED), summarize([record(one) for one in MIXED])
+    assert figures.win_rate == logged["win_rate"] == 0.5
+    assert figures.reward == logged["reward"] and figures.mean_steps == logged["steps"]
+    assert figures.metrics == {
+        n: logged[n] for n in ("best_arm", "moves", "malformed", "truncated")
+    }
+    for path, own in figures.environments.items():
         assert own.win_rate == logged.get(f"env/{path}/win_rate")
         assert own.reward == logged[f"env/{path}/reward"]
         assert own.metrics.get("best_arm") == logged.get(f"env/{path}/best_arm")
-    assert [own.failures for own in found.environments.values()] == [0, 1]
+    assert [own.failures for own in figures.environments.values()] == [0, 1]
     assert assess(MIXED[:2]).environments == {}
 
 
 def test_regret_is_over_the_environments_whose_references_are_known():
-    found = assess(MIXED, [1.0, 1.0, None, None])
-    assert (found.reference, found.regret) == (1.0, 0.5)
-    assert found.environments["B"].regret is None
+    evaluation = assess(MIXED, [1.0, 1.0, None, None])
+    assert (evaluation.reference, evaluation.regret) == (1.0, 0.5)
+    assert evaluation.environments["B"].regret is None
     assert assess(MIXED, [1.0, None, 4.0, None]).regret == 4.0 - 3.0
 
 
 def test_figures_of_episodes_are_those_of_trials_that_have_several():
     trial = rollout("A", episode([1.0], win=False), episode([3.0], win=True, index=1))
-    found = summarize([record(trial), record(MIXED[2])])
-    assert (found["episode_1/reward"], found["episode_2/reward"]) == (1.0, 3.0)
-    assert (found["episode_1/win_rate"], found["episode_2/win_rate"]) == (0.0, 1.0)
-    assert found["exploration_gain"] == found["env/A/exploration_gain"] == 2.0
-    assert "env/B/episode_1/reward" not in found
+    figures = summarize([record(trial), record(MIXED[2])])
+    assert (figures["episode_1/reward"], figures["episode_2/reward"]) == (1.0, 3.0)
+    assert (figures["episode_1/win_rate"], figures["episode_2/win_rate"]) == (0.0, 1.0)
+    assert figures["exploration_gain"] == figures["env/A/exploration_gain"] == 2.0
+    assert "env/B/episode_1/reward" not in figures
 
 
 def marked(marks, free, index=0):
@@ -106,49 +108,49 @@ def test_the_share_of_informing_actions_overall_and_in_free_shots():
     free = trials[1].episodes[0]
     noted = replace(free, steps=(*free.steps, note))
     trials[1] = replace(trials[1], episodes=(noted, trials[1].episodes[1]))
-    found = summarize([record(one) for one in trials])
-    assert found["informing"] == found["env/A/informing"] == 3 / 6
-    assert found["informing/free_shots"] == 2 / 3 and found["informing/scored"] == 1 / 3
-    assert not any(name.startswith("env/B/informing") for name in found)
+    figures = summarize([record(one) for one in trials])
+    assert figures["informing"] == figures["env/A/informing"] == 3 / 6
+    assert figures["informing/free_shots"] == 2 / 3 and figures["informing/scored"] == 1 / 3
+    assert not any(name.startswith("env/B/informing") for name in figures)
     assert assess(trials).metrics["informing/free_shots"] == 2 / 3
     assert "informing" not in assess(trials[2:]).metrics
 
 
 def test_without_free_shots_there_is_one_share_of_informing_actions():
-    found = summarize([record(rollout("A", marked([False, False], free=False)))])
-    assert found["informing"] == 0.0
-    assert not any(name.startswith("informing/") for name in found)
+    figures = summarize([record(rollout("A", marked([False, False], free=False)))])
+    assert figures["informing"] == 0.0
+    assert not any(name.startswith("informing/") for name in figures)
     own = summarize([record(rollout("A", episode([0.0], {"informing": 1.0})))])
     assert own["metrics/informing"] == 1.0 and "informing" not in own
 
 
 def test_an_evaluation_has_the_figures_of_its_trials():
     trial = rollout("A", episode([1.0], win=False), episode([3.0], win=True, index=1))
-    found = assess([trial, replace(trial, error="broke"), MIXED[2]])
-    assert found.trial == {
+    evaluation = assess([trial, replace(trial, error="broke"), MIXED[2]])
+    assert evaluation.trial == {
         "episode_1/reward": 1.0,
         "episode_1/win_rate": 0.0,
         "episode_2/reward": 3.0,
         "episode_2/win_rate": 1.0,
         "exploration_gain": 2.0,
     }
-    assert found.environments["B"].trial == {} == assess(MIXED).trial
+    assert evaluation.environments["B"].trial == {} == assess(MIXED).trial
 
 
 def test_a_reflection_is_no_step_of_the_game():
     step = Step(0, "", "", 1.0, True, {"metrics": {"moves": 2.0}})
     note = Step(1, "", "", 0.0, False, kind="reflection", truncated=True)
     played = rollout("A", Episode(0, (step, note), 1.0, 1.0, "done"))
-    found = summarize([record(played)])
-    assert (found["moves"], found["steps"], found["truncated"]) == (2.0, 1, 0.5)
+    figures = summarize([record(played)])
+    assert (figures["moves"], figures["steps"], figures["truncated"]) == (2.0, 1, 0.5)
 
 
 def test_metrics_that_are_no_numbers_are_left_out():
     odd = {"text": "1.0", "list": [1], "nan": math.nan, "fine": True, "reward": 7.0}
     for metrics in (odd, "text", ["a"], None):
         step = Step(0, "", "", 1.0, True, {"metrics": metrics})
-        found = summarize([record(rollout("A", Episode(0, (step,), 1.0, 1.0, "done")))])
-        assert found["reward"] == 1.0 and not {"text", "list", "nan"} & set(found)
+        figures = summarize([record(rollout("A", Episode(0, (step,), 1.0, 1.0, "done")))])
+        assert figures["reward"] == 1.0 and not {"text", "list", "nan"} & set(figures)
     assert summarize([record(rollout("A", episode([1.0], odd)))])["metrics/reward"] == 7.0
 
 
@@ -173,9 +175,9 @@ register("tests/Odd", OddEnv)
 
 def test_figures_beyond_all_floats_are_unknown():
     huge = [rollout("A", episode([1e308], {"big": 1e308, "small": 1.0})) for _ in range(3)]
-    found = assess(huge, [math.nan, None, 1.0])
-    assert set(found.metrics) == {"malformed", "small", "truncated"}
-    text = found.model_dump_json()
+    evaluation = assess(huge, [math.nan, None, 1.0])
+    assert set(evaluation.metrics) == {"malformed", "small", "truncated"}
+    text = evaluation.model_dump_json()
     assert Evaluation.model_validate_json(text).reward is None
     assert "Infinity" not in json.dumps(json.loads(text))
 

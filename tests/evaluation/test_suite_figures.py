@@ -46,8 +46,8 @@ def played(scores, informing=(True, False)):
 
 
 def test_a_game_lies_between_random_and_best_play():
-    found = suite_figures(suite(), [played([0.9, 0.9, 0.4, 0.4]), None], complete=True)
-    [game] = found.games
+    figures = suite_figures(suite(), [played([0.9, 0.9, 0.4, 0.4]), None], complete=True)
+    [game] = figures.games
     assert game.score.value == pytest.approx(0.65)
     # (0.65 - 0.1) / 0.8 and (0.65 - 0.4) / 0.5: only the scored episode counts
     assert game.of_best.value == pytest.approx(0.6875)
@@ -62,9 +62,9 @@ def test_a_game_lies_between_random_and_best_play():
 
 def test_the_mean_is_over_games_in_which_only_exploring_informs():
     both = [played([0.9] * 4), played([0.4] * 4)]
-    found = suite_figures(suite(), both, complete=True)
-    assert found.information.value == pytest.approx(1.0) and found.complete
-    assert found.games[1].information.value == pytest.approx(0.0)
+    figures = suite_figures(suite(), both, complete=True)
+    assert figures.information.value == pytest.approx(1.0) and figures.complete
+    assert figures.games[1].information.value == pytest.approx(0.0)
     assert suite_figures(suite(), [None, both[1]], complete=True).information is None
     assert not suite_figures(suite(), [both[0], None], complete=True).complete
 
@@ -74,10 +74,10 @@ def test_a_game_that_did_not_always_fit_has_no_scaled_figures():
     one = played([0.9] * 4)
     long = replace(one.rollouts[0], error=context_overflow(540, 512), episodes=())
     left = Played(one.evaluation, (long, *one.rollouts[1:]))
-    found = suite_figures(suite(), [left, played([0.4] * 4)], complete=True)
-    game, other = found.games
+    figures = suite_figures(suite(), [left, played([0.4] * 4)], complete=True)
+    game, other = figures.games
     assert game.too_long == 1 and game.score.value == pytest.approx(0.9)
-    assert game.of_best is None and game.information is None and found.information is None
+    assert game.of_best is None and game.information is None and figures.information is None
     assert other.of_best is not None
 
 
@@ -88,9 +88,9 @@ def test_equal_rewards_are_not_certain_to_the_last_digit():
 
 
 def test_the_mean_of_estimates_by_hand():
-    found = mean_estimate([MeanWithInterval(1.0, (0.7, 1.1)), MeanWithInterval(0.0, (-0.4, 0.4))])
-    assert found.value == 0.5
-    assert found.ci95 == pytest.approx((0.5 - 0.25, 0.5 + math.hypot(0.1, 0.4) / 2))
+    mean = mean_estimate([MeanWithInterval(1.0, (0.7, 1.1)), MeanWithInterval(0.0, (-0.4, 0.4))])
+    assert mean.value == 0.5
+    assert mean.ci95 == pytest.approx((0.5 - 0.25, 0.5 + math.hypot(0.1, 0.4) / 2))
 
 
 def test_without_references_there_are_rewards_only():
@@ -108,7 +108,7 @@ def test_a_digest_is_of_what_is_played():
 
 
 @pytest.mark.parametrize(
-    ("games", "said"),
+    ("games", "message"),
     [
         ([], "games"),
         ([GAMES[0], GAMES[0]], "two games have the same name"),
@@ -117,6 +117,6 @@ def test_a_digest_is_of_what_is_played():
         ([{**GAMES[0], "sedes": 1}], "games.0.sedes"),
     ],
 )
-def test_a_wrong_suite_is_refused_with_its_key(games, said):
-    with pytest.raises(ConfigError, match=said):
+def test_a_wrong_suite_is_refused_with_its_key(games, message):
+    with pytest.raises(ConfigError, match=message):
         parse_suite({"name": "s", "games": games}, "s.yaml")

@@ -132,12 +132,12 @@ def requests(count: int, tokens: int = 6, **params: Any) -> list[GenerationReque
 
 
 def drain(engine: VLLMEngine) -> dict[str, GenerationResult]:
-    found: dict[str, GenerationResult] = {}
+    by_session: dict[str, GenerationResult] = {}
     while results := engine.poll():
-        found |= {result.session_id: result for result in results}
-    return found
+        by_session |= {result.session_id: result for result in results}
+    return by_session
 
 
-def ask(engine: VLLMEngine, asked: list[GenerationRequest]) -> dict[str, GenerationResult]:
-    engine.submit(asked)
+def ask(engine: VLLMEngine, batch: list[GenerationRequest]) -> dict[str, GenerationResult]:
+    engine.submit(batch)
     return drain(engine)

@@ -121,8 +121,8 @@ def test_only_the_sessions_that_got_no_answer_fail(serve):
 
 
 def test_the_answerer_gives_one_of_three_answers_and_asks_once(serve):
-    said = {"is it alive": "Yes, a cat is alive.", "is it big": "no", "hm": "It is a cat."}
-    server = serve(say=lambda messages: said[normal_question(messages[-1]["content"])])
+    replies = {"is it alive": "Yes, a cat is alive.", "is it big": "no", "hm": "It is a cat."}
+    server = serve(say=lambda messages: replies[normal_question(messages[-1]["content"])])
     answerer = LLMAnswerer(client(server).complete)
     assert answerer.answer("cat", "Is it alive?").text == "Yes"
     assert answerer.answer("Cat", "  is it  ALIVE ").text == "Yes"
@@ -170,6 +170,6 @@ def test_the_secret_stays_with_the_answerer(serve):
     (rollout,) = batch.rollouts
     assert rollout.error is None and len(rollout.episodes[0].steps) == 20
     assert secret in server.bodies[0]["messages"][0]["content"]
-    told = [m["content"] for m in rollout.episodes[0].messages if m["role"] == "user"]
-    assert all(text.startswith("Yes.") for text in told[1:])
-    assert all(secret not in text.casefold() for text in told)
+    observations = [m["content"] for m in rollout.episodes[0].messages if m["role"] == "user"]
+    assert all(text.startswith("Yes.") for text in observations[1:])
+    assert all(secret not in text.casefold() for text in observations)

@@ -24,8 +24,8 @@ def request(name: str, ids: list[int], seed: int = 0, **params: Any) -> Generati
 
 def drain(engine: EmbeddedEngine) -> dict[str, GenerationResult]:
     results: dict[str, GenerationResult] = {}
-    while found := engine.poll():
-        results |= {result.session_id: result for result in found}
+    while batch := engine.poll():
+        results |= {result.session_id: result for result in batch}
     return results
 
 

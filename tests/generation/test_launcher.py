@@ -68,10 +68,10 @@ def test_a_server_that_dies_at_the_start_is_one_sentence_with_its_last_words(
     monkeypatch.setenv("FAKE_VLLM", "dies")
     with pytest.raises(LaunchFailed) as caught:
         VLLMServers(MODEL, 2, tmp_path / "logs", command=vllm)
-    said = str(caught.value)
-    assert "ended with status 3 before it was ready" in said
-    assert "no room for the KV cache" in said and "\n" not in said
-    assert str(tmp_path / "logs" / "server-") in said
+    message = str(caught.value)
+    assert "ended with status 3 before it was ready" in message
+    assert "no room for the KV cache" in message and "\n" not in message
+    assert str(tmp_path / "logs" / "server-") in message
     assert_gone(pids(tmp_path))
 
 

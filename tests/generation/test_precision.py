@@ -96,13 +96,13 @@ def test_auto_is_bfloat16_on_a_cpu_that_multiplies_it(monkeypatch, avx, amx, exp
 
 @pytest.mark.parametrize(("native", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_auto_on_a_gpu_asks_for_native_bfloat16(monkeypatch, native, expected):
-    asked = []
+    calls = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda emulation=True: asked.append(emulation) or native
+        torch.cuda, "is_bf16_supported", lambda emulation=True: calls.append(emulation) or native
     )
     assert resolve_dtype() == expected
-    assert asked == [False]
+    assert calls == [False]
 
 
 def test_float16_is_for_gpus():

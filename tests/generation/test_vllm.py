@@ -15,10 +15,10 @@ from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams,
 from helpers import random_llama
 
 
-def assert_same(found: dict[str, GenerationResult], clean: dict[str, GenerationResult]) -> None:
+def assert_same(results: dict[str, GenerationResult], clean: dict[str, GenerationResult]) -> None:
     """The same actions; who shared a forward pass may move a logprob by a rounding error."""
-    assert set(found) == set(clean)
-    for name, result in found.items():
+    assert set(results) == set(clean)
+    for name, result in results.items():
         assert result.error is None, result.error
         assert result.token_ids == clean[name].token_ids
         assert result.logprobs == pytest.approx(clean[name].logprobs, abs=1e-4)
@@ -26,8 +26,8 @@ def assert_same(found: dict[str, GenerationResult], clean: dict[str, GenerationR
 
 def test_ids_and_logprobs_come_through_as_sampled(serve, connect, model, tokenizer) -> None:
     engine = connect(serve())
-    asked = requests(8, temperature=0.7)
-    for request in asked:
+    batch = requests(8, temperature=0.7)
+    for request in batch:
         result = ask(engine, [request])[request.session_id]
         assert_exact(model, request.token_ids, result, temperature=0.7)
         assert result.text == tokenizer.decode(list(result.token_ids), skip_special_tokens=True)
@@ -74,9 +74,9 @@ def test_without_any_server_requests_come_back_as_errors(serve, connect) -> None
     server = serve()
     engine = connect(server)
     server.die()
-    found = ask(engine, requests(5))
-    assert all(result.finish_reason == "error" for result in found.values())
-    assert server.url in found["s0"].error
+    results = ask(engine, requests(5))
+    assert all(result.finish_reason == "error" for result in results.values())
+    assert server.url in results["s0"].error
     server.start()
     time.sleep(0.6)
     assert ask(engine, requests(5))["s3"].error is None
@@ -145,7 +145,7 @@ def test_another_model_is_refused(serve, connect) -> None:
 
 def test_impossible_requests_are_answered_with_the_reason(serve, connect) -> None:
     engine = connect(serve(fault=lambda number: "garbage" if number == 1 else None))
-    found = ask(
+    results = ask(
         engine,
         [
             GenerationRequest("garbage", [9], SamplingParams(2)),
@@ -154,10 +154,10 @@ def test_impossible_requests_are_answered_with_the_reason(serve, connect) -> Non
             GenerationRequest("truncating", [9], SamplingParams(2, top_p=0.9)),
         ],
     )
-    assert "token_ids" in found["garbage"].error
-    assert "empty" in found["empty"].error
-    assert "max_model_len of 512" in found["long"].error
-    assert "top_p" in found["truncating"].error
+    assert "token_ids" in results["garbage"].error
+    assert "empty" in results["empty"].error
+    assert "max_model_len of 512" in results["long"].error
+    assert "top_p" in results["truncating"].error
     refused = ask(engine, [GenerationRequest("vocabulary", [5000], SamplingParams(2))])
     assert "vocabulary of" in refused["vocabulary"].error
 

@@ -13,10 +13,10 @@ from family_models import family_model
 
 
 def stored(folder):
-    found = {}
+    tensors = {}
     for file in folder.glob("*.safetensors"):
-        found |= load_file(file)
-    return found
+        tensors |= load_file(file)
+    return tensors
 
 
 def assert_equal(ours, theirs):

@@ -39,7 +39,7 @@ def wait_until(condition):
 @pytest.fixture
 def checkpoints(model, tmp_path):
     """Models of the versions 1 and 2, and the full weights of both on disk."""
-    found = {}
+    saved = {}
     for version in (1, 2):
         changed = copy.deepcopy(model)
         with torch.no_grad():
@@ -47,8 +47,8 @@ def checkpoints(model, tmp_path):
                 parameter.add_(0.3 * version * torch.randn_like(parameter))
         path = tmp_path / f"v{version}"
         save(changed, path)
-        found[version] = changed, Weights(version, "checkpoint", "tiny", str(path))
-    return found
+        saved[version] = changed, Weights(version, "checkpoint", "tiny", str(path))
+    return saved
 
 
 def test_open_requests_finish_on_their_adapter_and_new_ones_use_the_new(serve, connect) -> None:
@@ -84,23 +84,23 @@ def test_every_answer_names_the_full_weights_that_sampled_it(
     servers = serve(follow=True, load_seconds=0.02), serve(follow=True)
     engine = connect(*servers)
     models = {0: model, 1: checkpoints[1][0], 2: checkpoints[2][0]}
-    asked = {request.session_id: request for request in requests(40, tokens=12)}
-    found = {}
-    waiting = list(asked.values())
+    by_session = {request.session_id: request for request in requests(40, tokens=12)}
+    answers = {}
+    waiting = list(by_session.values())
     for version in (1, 2):
         engine.submit(waiting[:12])
         del waiting[:12]
-        found |= {result.session_id: result for result in engine.poll()}
+        answers |= {result.session_id: result for result in engine.poll()}
         engine.load(checkpoints[version][1])
         engine.submit(waiting[:4])
         del waiting[:4]
-        while version not in {result.policy_version for result in found.values()}:
-            found |= {result.session_id: result for result in engine.poll()}
-    found |= ask(engine, waiting)
-    assert set(found) == set(asked)
-    assert {result.policy_version for result in found.values()} == {0, 1, 2}
-    for name, result in found.items():
-        assert_exact(models[result.policy_version], asked[name].token_ids, result)
+        while version not in {result.policy_version for result in answers.values()}:
+            answers |= {result.session_id: result for result in engine.poll()}
+    answers |= ask(engine, waiting)
+    assert set(answers) == set(by_session)
+    assert {result.policy_version for result in answers.values()} == {0, 1, 2}
+    for name, result in answers.items():
+        assert_exact(models[result.policy_version], by_session[name].token_ids, result)
     assert [server.held for server in servers] == [[], []]
 
 
@@ -115,23 +115,23 @@ def test_processes_that_share_servers_know_which_full_weights_sampled_their_answ
     learner.load(first)
     other.adopt(first)
     models = {0: model, 1: checkpoints[1][0], 2: checkpoints[2][0]}
-    asked = {request.session_id: request for request in requests(60, tokens=12)}
-    waiting, found = list(asked.values()), {}
+    by_session = {request.session_id: request for request in requests(60, tokens=12)}
+    waiting, answers = list(by_session.values()), {}
     for version in (0, 1, 2):
         other.submit(waiting[:20])
         del waiting[:20]
-        while version not in {result.policy_version for result in found.values()}:
+        while version not in {result.policy_version for result in answers.values()}:
             results = other.poll()
             assert results
-            found |= {result.session_id: result for result in results}
+            answers |= {result.session_id: result for result in results}
         if version < 2:
             learner.load(checkpoints[version + 1][1])
             other.adopt(checkpoints[version + 1][1])
-    found |= drain(other)
-    assert set(found) == set(asked)
-    for name, result in found.items():
+    answers |= drain(other)
+    assert set(answers) == set(by_session)
+    for name, result in answers.items():
         assert result.error is None
-        assert_exact(models[result.policy_version], asked[name].token_ids, result)
+        assert_exact(models[result.policy_version], by_session[name].token_ids, result)
     assert [server.held for server in servers] == [[], []]
 
 
@@ -216,8 +216,8 @@ def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
     learner = connect(server, resume_paused=True)
     assert f"{server.url} was left paused by a learner that ended; it is resumed" in caplog.text
     learner.load(checkpoints[1][1])
-    asked = requests(1)
-    assert_exact(checkpoints[1][0], asked[0].token_ids, ask(learner, asked)["s0"])
+    batch = requests(1)
+    assert_exact(checkpoints[1][0], batch[0].token_ids, ask(learner, batch)["s0"])
 
 
 def in_a_thread(work, *arguments, **options):
@@ -253,11 +253,11 @@ def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
     learner = connect(server)
     loading = in_a_thread(learner.load, checkpoints[1][1])
     wait_until(lambda: server.is_paused)
-    asked, other = requests(1), connect(server)
+    batch, other = requests(1), connect(server)
     assert server.loaded and not server.is_paused
     loading.join()
     other.adopt(checkpoints[1][1])
-    assert_exact(checkpoints[1][0], asked[0].token_ids, ask(other, asked)["s0"])
+    assert_exact(checkpoints[1][0], batch[0].token_ids, ask(other, batch)["s0"])
     monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 0.1)
     server.pause()
     with pytest.raises(EngineUnavailable, match=r"it is paused.*curl -X POST http://.*/resume"):

@@ -29,8 +29,8 @@ class Block:
 
 def pages() -> list[Path]:
     """All pages of the repository."""
-    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*s/README.md")]
-    return sorted(path for path in found if not str(path).endswith(WITHOUT))
+    paths = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*s/README.md")]
+    return sorted(path for path in paths if not str(path).endswith(WITHOUT))
 
 
 @cache
@@ -48,7 +48,7 @@ def _of_page(path: Path) -> Iterator[Block]:
 
 def commands(script: str) -> list[str]:
     """The commands of a shell script without comments, each on one line."""
-    found, open_line = [], ""
+    lines, open_line = [], ""
     for line in script.splitlines():
         open_line = f"{open_line}{line}".removesuffix("\\")
         if line.endswith("\\"):
@@ -60,19 +60,19 @@ def commands(script: str) -> list[str]:
             continue
         open_line = ""
         if words:
-            found.append(shlex.join(words))
-    return found
+            lines.append(shlex.join(words))
+    return lines
 
 
 @cache
 def fenced_commands() -> dict[str, Block]:
     """Command → the block in which it stands first."""
-    found: dict[str, Block] = {}
+    by_command: dict[str, Block] = {}
     for block in blocks():
         if block.language == "bash":
             for command in commands(block.body):
-                found.setdefault(command, block)
-    return found
+                by_command.setdefault(command, block)
+    return by_command
 
 
 def quoted_commands() -> Iterator[tuple[str, str]]:

@@ -23,8 +23,8 @@ PARTS = "-remarks.md"
 
 
 def pages_of_the_docs():
-    found = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")}
-    return {path for path in found if not path.endswith(PARTS)} - {navigation.CONTENTS}
+    paths = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")}
+    return {path for path in paths if not path.endswith(PARTS)} - {navigation.CONTENTS}
 
 
 def test_every_page_is_in_the_list_that_is_the_navigation():
@@ -110,7 +110,7 @@ def test_the_site_loads_nothing_from_elsewhere(site):
 def test_it_is_searched_from_the_disk(site):
     with browser.chromium() as driver:
         driver.get((site / "search.html").as_uri() + "?q=free+shot")
-        found = "return document.querySelectorAll('ul.search li').length > 5"
-        assert browser.wait(driver, found)
+        has_results = "return document.querySelectorAll('ul.search li').length > 5"
+        assert browser.wait(driver, has_results)
         schemes = {address.partition(":")[0] for address in browser.requests_of(driver)}
     assert schemes <= {"file", "data", "chrome"}

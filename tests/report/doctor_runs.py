@@ -68,8 +68,8 @@ def play(
     **more: Any,
 ) -> Rollout:
     """A rollout of one episode, whose last action earns the reward; `more` goes to the maker."""
-    *asked, last = actions
-    episode = [*(("Ask.", action, 0.0) for action in asked), ("Ask.", last, reward)]
+    *questions, last = actions
+    episode = [*(("Ask.", action, 0.0) for action in questions), ("Ask.", last, reward)]
     return make_rollout(OneToken(), group, index, [episode], **more)
 
 

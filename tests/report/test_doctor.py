@@ -37,13 +37,13 @@ def late(early, recent):
     return lambda step: early if step <= STEPS // 2 else recent
 
 
-def found_in(root):
+def faults_in(root):
     return diagnose(read_evidence(Source(root)))
 
 
 def the_fault(root):
-    (found,) = found_in(root)
-    return found
+    (fault,) = faults_in(root)
+    return fault
 
 
 def games(make, groups=4):
@@ -188,24 +188,24 @@ def test_every_fault_has_a_case():
 
 
 def test_a_healthy_run_has_no_fault(tmp_path):
-    assert found_in(write_run(tmp_path)) == []
+    assert faults_in(write_run(tmp_path)) == []
 
 
 @pytest.mark.parametrize("fault", CASES)
 def test_a_fault_is_found_with_its_evidence_and_no_other_is(tmp_path, fault):
-    changes, said, rollout = CASES[fault]
-    found = the_fault(write_run(tmp_path, **changes))
-    assert found.fault == fault and found.attempts
-    evidence = "; ".join(found.evidence)
-    assert all(text in evidence for text in said), evidence
-    assert found.rollouts[:1] == (() if rollout is None else (rollout,))
+    changes, texts, rollout = CASES[fault]
+    finding = the_fault(write_run(tmp_path, **changes))
+    assert finding.fault == fault and finding.attempts
+    evidence = "; ".join(finding.evidence)
+    assert all(text in evidence for text in texts), evidence
+    assert finding.rollouts[:1] == (() if rollout is None else (rollout,))
 
 
 def test_groups_that_are_all_won_are_no_fault(tmp_path):
     won = games(lambda g, i: play(g, i, reward=1.0))
     line = changed(groups_without_signal=1.0, win_rate=0.97, reward=0.97, entropy=late(1.0, 0.01))
     unknown = figures(reference=None, regret=None)
-    assert found_in(write_run(tmp_path, line, won, before=unknown)) == []
+    assert faults_in(write_run(tmp_path, line, won, before=unknown)) == []
 
 
 def test_wins_that_earn_less_than_the_reference_are_no_success(tmp_path):
@@ -215,21 +215,21 @@ def test_wins_that_earn_less_than_the_reference_are_no_success(tmp_path):
         groups_without_signal=late(0.2, 0.96), win_rate=0.96, reward=0.6, entropy=late(1.0, 0.017)
     )
     better = figures(reference=0.73, win_rate=0.4)
-    found = found_in(write_run(tmp_path, line, won, before=better))
-    assert [one.fault for one in found] == ["entropy_gone", "no_signal"]
-    assert "reward 0.6 in steps 33 to 40; the reference player's 0.73" in found[1].evidence
-    assert "at the beginning there was signal" in found[1].attempts[0]
+    findings = faults_in(write_run(tmp_path, line, won, before=better))
+    assert [one.fault for one in findings] == ["entropy_gone", "no_signal"]
+    assert "reward 0.6 in steps 33 to 40; the reference player's 0.73" in findings[1].evidence
+    assert "at the beginning there was signal" in findings[1].attempts[0]
     enough = figures(reference=0.65, win_rate=0.4)
-    assert found_in(write_run(tmp_path / "enough", line, won, before=enough)) == []
+    assert faults_in(write_run(tmp_path / "enough", line, won, before=enough)) == []
 
 
 def test_without_wins_the_reference_says_when_a_game_is_solved(tmp_path):
     line = changed(reward=0.99, entropy=late(1.0, 0.001))
     wins = {name: value for name, value in healthy_line(1).items() if name != "win_rate"}
-    told = lambda step: {n: v for n, v in line(step).items() if n in wins}  # noqa: E731
-    assert found_in(write_run(tmp_path / "solved", told)) == []
+    winless = lambda step: {n: v for n, v in line(step).items() if n in wins}  # noqa: E731
+    assert faults_in(write_run(tmp_path / "solved", winless)) == []
     worse = figures(reference=2.0)
-    assert the_fault(write_run(tmp_path / "not", told, before=worse)).fault == "entropy_gone"
+    assert the_fault(write_run(tmp_path / "not", winless, before=worse)).fault == "entropy_gone"
 
 
 def test_an_environment_that_is_no_longer_played_is_idle():
@@ -238,8 +238,8 @@ def test_an_environment_that_is_no_longer_played_is_idle():
         | ({"env/Maze/reward": 0.5, "env/Maze/failed": 0.0} if step < 20 else {})
         for step in range(1, STEPS + 1)
     ]
-    (found,) = diagnose(Evidence(columns(lines)))
-    assert found.fault == "idle_environment" and "not played since step 19" in found.evidence[0]
+    (finding,) = diagnose(Evidence(columns(lines)))
+    assert finding.fault == "idle_environment" and "not played since step 19" in finding.evidence[0]
 
 
 @pytest.mark.parametrize(
@@ -254,9 +254,9 @@ def test_an_environment_that_was_learned_is_not_idle(learned):
 
 def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
     line = mix_line(reward=0.5, reward_std=0.5, failed=0.3)
-    found = the_fault(write_run(tmp_path, line, broken))
-    assert found.fault == "rollouts_fail" and found.title.startswith("Rollouts of Maze fail")
-    assert "Maze: 30% of the rollouts fail" in found.evidence[0]
+    finding = the_fault(write_run(tmp_path, line, broken))
+    assert finding.fault == "rollouts_fail" and finding.title.startswith("Rollouts of Maze fail")
+    assert "Maze: 30% of the rollouts fail" in finding.evidence[0]
 
 
 def test_commands_to_try_hold_nothing_that_a_stranger_wrote():
@@ -264,11 +264,11 @@ def test_commands_to_try_hold_nothing_that_a_stranger_wrote():
     evil = "Maze; echo owned #"
     line = {f"env/{evil}/failed": 0.5, "env/Digit/failed": 0.0, "failed": 0.25, "reward": 0.5}
     lines = [{"phase": "train", "step": step, **line} for step in range(1, STEPS + 1)]
-    found = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
-    assert "`agentsgym check ENV`" in found["rollouts_fail"].attempts[1]
+    findings = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
+    assert "`agentsgym check ENV`" in findings["rollouts_fail"].attempts[1]
     lines = [{**one, "env/Digit/reward": 0.5} for one in lines]
-    found = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
-    assert "--env ENV`" in found["idle_environment"].attempts[2]
+    findings = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
+    assert "--env ENV`" in findings["idle_environment"].attempts[2]
 
 
 def test_a_model_that_beats_the_reference_before_training_is_told(tmp_path):
@@ -280,10 +280,10 @@ def test_a_model_that_beats_the_reference_before_training_is_told(tmp_path):
 
 def test_held_out_tasks_that_are_played_worse_after_training_are_told(tmp_path):
     run = write_run(tmp_path, after=figures(reward=0.1, reward_ci95=(0.05, 0.15)))
-    found = the_fault(run)
-    assert found.fault == "reward_falls" and "0.3 before and 0.1 after" in found.evidence[0]
+    finding = the_fault(run)
+    assert finding.fault == "reward_falls" and "0.3 before and 0.1 after" in finding.evidence[0]
     same = write_run(tmp_path / "same", after=figures(reward=0.2, reward_ci95=(0.1, 0.25)))
-    assert found_in(same) == []
+    assert faults_in(same) == []
 
 
 def test_a_short_run_tells_no_trends():
@@ -301,10 +301,10 @@ def test_exit_status_and_json(tmp_path):
     assert result.exit_code == 1
     data = json.loads(result.stdout)
     assert data["training_steps"] == STEPS and "train-39" in data["sets_read"]
-    (found,) = data["findings"]
-    assert found["fault"] == "no_signal" and found["try"] and found["steps"] == [35, 40]
-    told = CliRunner().invoke(app, ["doctor", str(run)]).stdout
-    assert f"agentsgym view {run} --rollout train-39/0/0" in told and "1 fault of the" in told
+    (finding,) = data["findings"]
+    assert finding["fault"] == "no_signal" and finding["try"] and finding["steps"] == [35, 40]
+    output = CliRunner().invoke(app, ["doctor", str(run)]).stdout
+    assert f"agentsgym view {run} --rollout train-39/0/0" in output and "1 fault of the" in output
     healthy = CliRunner().invoke(app, ["doctor", str(write_run(tmp_path / "healthy"))])
     assert healthy.exit_code == 0 and "no fault" in healthy.stdout
     assert CliRunner().invoke(app, ["doctor", str(tmp_path / "none")]).exit_code == 2
@@ -324,16 +324,16 @@ def test_texts_of_a_stranger_reach_the_terminal_escaped(tmp_path):
     action = "\x1b[31m[bold]x[/bold]"
     hostile = games(lambda g, i: play(g, i, (action,), reward=float(i % 2), malformed=True))
     run = write_run(tmp_path, changed(malformed=0.9), hostile)
-    told = CliRunner().invoke(app, ["doctor", str(run)]).stdout
-    assert "\x1b[31m" not in told and "[bold]x[/bold]" in told
+    output = CliRunner().invoke(app, ["doctor", str(run)]).stdout
+    assert "\x1b[31m" not in output and "[bold]x[/bold]" in output
 
 
 def test_a_rollout_that_is_not_there_is_named(tmp_path):
     run = write_run(tmp_path / "run")
-    for name, said in (
+    for name, message in (
         ("train-21/0/0", "no set train-21"),
         ("train-20/9/0", "no rollout train-20/9/0"),
         ("best", "write SET/GROUP/NUMBER"),
     ):
         result = CliRunner().invoke(app, ["view", str(run), "--rollout", name])
-        assert result.exit_code == 2 and said in " ".join(result.output.split())
+        assert result.exit_code == 2 and message in " ".join(result.output.split())

@@ -52,7 +52,7 @@ def exported(run, name, path, **filters):
     return counts, load_from_disk(str(path))
 
 
-def told(capsys, *arguments):
+def invoke_export(capsys, *arguments):
     from typer.testing import CliRunner
 
     from agentsgym.cli.app import app
@@ -89,8 +89,8 @@ def test_conversations_end_with_the_agent_and_name_their_actions(tmp_path, token
     played(tmp_path / "run", tokenizer, (["bad", "Is it red?"], [0.0, 1.0]))
     _, rows = exported(tmp_path / "run", "messages", tmp_path / "out")
     (one,) = rows
-    said = [(m["role"], m["content"]) for m in one["messages"]]
-    assert said == [
+    messages = [(m["role"], m["content"]) for m in one["messages"]]
+    assert messages == [
         ("user", "Is it an animal?"),
         ("assistant", "bad"),
         ("user", "The number is 1"),
@@ -228,14 +228,14 @@ def test_nothing_is_overwritten_and_links_out_are_not_followed(run, tmp_path):
 
 
 def test_the_command(run, tmp_path, capsys):
-    result = told(capsys, run, "--to", "tokens", "--out", tmp_path / "a", "--steps", "3")
+    result = invoke_export(capsys, run, "--to", "tokens", "--out", tmp_path / "a", "--steps", "3")
     assert result.exit_code == 0 and "16 examples from 16 of 16 rollouts" in result.output
     for arguments, problem in (
         (["--to", "text", "--out", tmp_path / "b"], "--to must be one of messages"),
         (["--to", "tokens", "--out", tmp_path / "b", "--steps", "9-3"], "--steps must be"),
         (["--to", "tokens", "--out", tmp_path / "a"], "exists"),
     ):
-        result = told(capsys, run, *arguments)
+        result = invoke_export(capsys, run, *arguments)
         assert result.exit_code == 2 and problem in result.output
 
 
@@ -246,7 +246,7 @@ def test_a_saved_evaluation_and_both_sides_of_a_comparison(run, tmp_path, capsys
     _, rows = exported(tmp_path / "eval" / "vs", "tokens", tmp_path / "out")
     assert len(rows) == 16 and set(rows["phase"]) == {"eval"}
     (tmp_path / "eval" / "comparison.json").write_text("{}")
-    result = told(capsys, tmp_path / "eval", "--to", "tokens", "--out", tmp_path / "x")
+    result = invoke_export(capsys, tmp_path / "eval", "--to", "tokens", "--out", tmp_path / "x")
     assert result.exit_code == 2 and "name " in result.output and "eval/vs" in result.output
 
 
@@ -295,8 +295,8 @@ def test_the_loss_of_sft_covers_exactly_the_tokens_that_the_agent_sampled(
     labels = [
         [label for label in example["labels"] if label != -100] for example in trainer.train_dataset
     ]
-    said = [[i for i, m in zip(r.token_ids, r.agent_token_mask) if m] for r in rows]
-    assert sorted(labels) == sorted(said)
+    actions = [[i for i, m in zip(r.token_ids, r.agent_token_mask) if m] for r in rows]
+    assert sorted(labels) == sorted(actions)
     # The mean of -log p over these tokens, from one forward pass per row. The sampler's own
     # log-probabilities, stored with the rows, are those of the same weights.
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)

@@ -37,8 +37,8 @@ from viewer_runs import HOSTILE, game, make_hostile_run, make_rollout, make_run
 def driver():
     if not (CHROMIUM and DRIVER):
         pytest.skip(MISSING)
-    with chromium() as found:
-        yield found
+    with chromium() as chrome:
+        yield chrome
 
 
 @pytest.fixture(scope="module")
@@ -76,11 +76,11 @@ def two(runs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(runs):
-    with PageServer(Library([Source(runs[0])])) as found:
-        thread = threading.Thread(target=found.serve_forever, daemon=True)
+    with PageServer(Library([Source(runs[0])])) as page_server:
+        thread = threading.Thread(target=page_server.serve_forever, daemon=True)
         thread.start()
-        yield found
-        found.shutdown()
+        yield page_server
+        page_server.shutdown()
         thread.join()
 
 
@@ -379,14 +379,14 @@ def test_the_server_loads_piece_by_piece(driver, server):
     wait(driver, "return document.querySelector('.count').textContent === '36 of 36 rollouts'")
     driver.find_element("css selector", ".virtual-row").click()
     wait(driver, "return document.querySelector('.conversation') !== null")
-    asked = [url for url in requests_of(driver) if "/data/" in url]
-    assert any(url.endswith("data/overview") for url in asked)
-    assert any("data/set/0/train-1" in url for url in asked)
-    assert sum("data/block/" in url for url in asked) == 1
+    urls = [url for url in requests_of(driver) if "/data/" in url]
+    assert any(url.endswith("data/overview") for url in urls)
+    assert any("data/set/0/train-1" in url for url in urls)
+    assert sum("data/block/" in url for url in urls) == 1
     assert no_errors(driver)
 
 
-def asked(server, path, host=None):
+def get(server, path, host=None):
     url = f"http://127.0.0.1:{server.server_port}{path}"
     request = urllib.request.Request(url, headers={"Host": host} if host else {})
     try:
@@ -406,21 +406,21 @@ def test_a_target_that_is_no_path_is_not_found(server, capsys):
 
 def test_the_server_answers_only_who_knows_the_address(server):
     token = server.token
-    status, body, headers = asked(server, f"/{token}/")
+    status, body, headers = get(server, f"/{token}/")
     assert status == 200 and b"<!doctype html>" in body
     assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
     assert "connect-src 'self'" in headers["Content-Security-Policy"]
     for path in ("/", "/data/overview", "/wrong/", f"/{token[:-1]}/"):
-        assert asked(server, path)[0] == 404
+        assert get(server, path)[0] == 404
     port = server.server_port
     for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1"):
-        assert asked(server, f"/{token}/", host)[0] == 421
+        assert get(server, f"/{token}/", host)[0] == 421
     absent = (
         "set/0/../../etc/passwd", "set/0/%2e%2e%2fetc", "set/7/train-0", "set/-1/train-0",
         "set/0/train-0/0", "block/0/train-0/99", "block/0/train-0/x", "nothing",
     )  # fmt: skip
     for path in absent:
-        assert asked(server, f"/{token}/data/{path}")[0] == 404
+        assert get(server, f"/{token}/data/{path}")[0] == 404
     assert server.server_address[0] == "127.0.0.1"
 
 

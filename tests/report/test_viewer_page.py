@@ -32,13 +32,13 @@ class Parts(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        found = dict(attrs)
+        attributes = dict(attrs)
         self.tags.add(tag)
-        assert not any(name.startswith("on") or name == "style" for name in found)
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
         if tag in ("script", "style"):
-            self._open = (tag, found)
-        if found.get("http-equiv") == "Content-Security-Policy":
-            self.policy = found["content"]
+            self._open = (tag, attributes)
+        if attributes.get("http-equiv") == "Content-Security-Policy":
+            self.policy = attributes["content"]
 
     def handle_data(self, text):
         if self._open is None:
@@ -64,14 +64,14 @@ def run(tmp_path, plain_tokenizer):
 
 
 def written(tmp_path, *sources, most=1000):
-    told = write_page(tmp_path / "page.html", sources, most)
-    return told, Parts((tmp_path / "page.html").read_text(encoding="utf-8"))
+    page = write_page(tmp_path / "page.html", sources, most)
+    return page, Parts((tmp_path / "page.html").read_text(encoding="utf-8"))
 
 
 def test_the_page_contains_the_run(run, tmp_path):
-    told, parts = written(tmp_path, Source(run))
+    page, parts = written(tmp_path, Source(run))
     (source,) = parts.value("overview")["sources"]
-    assert told.rollouts == told.total == 3 * 8 + 2 * 6
+    assert page.rollouts == page.total == 3 * 8 + 2 * 6
     assert source["summary"]["before"]["win_rate"] == 0.25
     assert source["metrics"]["step"] == [1, 2, 3]
     assert source["metrics"]["values"]["entropy"] == [1.0, 0.5, 0.333333]
@@ -123,10 +123,10 @@ def test_nothing_that_a_run_says_is_in_the_html(tmp_path, plain_tokenizer):
     assert not [hostile for hostile in HOSTILE.values() if hostile in text]
     assert all(re.fullmatch(r'"[A-Za-z0-9+/=]+"', data) for data in parts.data.values())
     assert all(re.fullmatch(r"[\w/-]+", name) for name in parts.data)
-    said = [
+    texts = [
         r["episodes"][0]["steps"][0]["action"] for r in parts.value(next_block(parts))["rollouts"]
     ]
-    assert HOSTILE["closing"] in said and HOSTILE["ansi"] in said
+    assert HOSTILE["closing"] in texts and HOSTILE["ansi"] in texts
 
 
 def next_block(parts):
@@ -151,8 +151,8 @@ def test_the_policy_allows_these_scripts_and_styles_and_nothing_else(run, tmp_pa
 
 
 def test_a_large_run_gives_a_sample_of_whole_groups(run, tmp_path):
-    told, parts = written(tmp_path, Source(run), most=22)
-    assert told.rollouts < told.total == 36
+    page, parts = written(tmp_path, Source(run), most=22)
+    assert page.rollouts < page.total == 36
     names = ("before-0", "train-1", "after-3")
     sets = {name: parts.value(f"set/0/{name}") for name in names}
     assert [r["group"] for r in sets["train-1"]["rollouts"]] == [0, 0, 0, 0]

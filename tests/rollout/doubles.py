@@ -20,14 +20,14 @@ class TextEngine:
 
     def __init__(self, tokenizer, text="a"):
         self.tokenizer, self.text = tokenizer, text
-        self._asked = []
+        self._requests = []
 
     def submit(self, requests):
-        self._asked += requests
+        self._requests += requests
 
     def poll(self):
-        asked, self._asked = self._asked, []
-        return [self.answer(request) for request in asked]
+        requests, self._requests = self._requests, []
+        return [self.answer(request) for request in requests]
 
     def answer(self, request):
         ids = tuple(self.tokenizer.encode(self.text))
@@ -110,19 +110,19 @@ class CupsEnv(MultistepEnv):
     """
 
     def _initialize_episode(self, session_id, task_data):
-        return {"task": task_data, "told": "", "done": False}
+        return {"task": task_data, "answer": "", "done": False}
 
     def _format_prompt(self, state, step):
         if step == 0:
             return "Which cup?"
         if state["done"] and state["task"].get("at_the_end"):
             return _AT_THE_END[state["task"]["at_the_end"]](state)
-        return state["told"]
+        return state["answer"]
 
     def _step_episode(self, session_id, state, action):
         ball = str(state["task"]["ball"])
-        told = f"The ball is under cup {ball}." if action == "look" else "Nothing there."
-        state = {**state, "told": told, "done": True}
+        answer = f"The ball is under cup {ball}." if action == "look" else "Nothing there."
+        state = {**state, "answer": answer, "done": True}
         return state, float(action == ball), True, {"win": action == ball}
 
     def _calculate_reward(self, state, actions, final_action, step_rewards):
@@ -141,16 +141,16 @@ _AT_THE_END = {
 }
 
 
-class ToldEnv(CountdownEnv):
+class FactsEnv(CountdownEnv):
     """Keeps what each episode is told in its state, and says it in the first prompt."""
 
     def _begin_episode(self, session_id, task_data, trial):
         last = trial.last_state
-        told = astuple(trial.without_state())
+        facts = astuple(trial.without_state())
         return {
             **self._initialize_episode(session_id, task_data),
-            "told": (*told, trial.scored, last and last["played"]),
+            "facts": (*facts, trial.scored, last and last["played"]),
         }
 
     def _format_prompt(self, state, step):
-        return repr(state["told"]) if step == 0 else str(step)
+        return repr(state["facts"]) if step == 0 else str(step)

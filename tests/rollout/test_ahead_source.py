@@ -109,7 +109,7 @@ def source(engine):
     source.close()
 
 
-def asked(name, number, task=None, first=0):
+def batch(name, number, task=None, first=0):
     row = {"env_class_path": name, "env_config": {}, "task_data": task or {}}
     return [RolloutRequest.of(row, group, 0, group) for group in range(first, first + number)]
 
@@ -119,22 +119,22 @@ def update(version):
 
 
 def test_rollouts_are_those_of_a_play(tiny_llama, chat_tokenizer):
-    requests = [*asked("Digit", 6), *asked("Countdown", 6, {"rewards": [0.0] * 4}, first=6)]
+    requests = [*batch("Digit", 6), *batch("Countdown", 6, {"rewards": [0.0] * 4}, first=6)]
     engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4)
     agent, envs = DirectOutputAgent(engine, SAMPLING), EnvPool(chat_tokenizer)
     expected = play(requests, agent, envs)
-    source, found = LocalSource(agent, envs), []
+    source, rollouts = LocalSource(agent, envs), []
     source.submit(requests[:7])
     source.submit(requests[7:])
-    while len(found) < len(requests):
-        found += source.poll()
+    while len(rollouts) < len(requests):
+        rollouts += source.poll()
     assert source.poll() == []
     source.close()
-    assert sorted(found, key=lambda r: r.group) == expected
+    assert sorted(rollouts, key=lambda r: r.group) == expected
 
 
 def test_requests_join_what_is_being_played(engine, source):
-    first, second = asked("Digit", 2), asked("Digit", 1, first=2)
+    first, second = batch("Digit", 2), batch("Digit", 1, first=2)
     source.submit(first)
     engine.wait_open(2)
     source.submit(second)
@@ -151,7 +151,7 @@ def test_requests_join_what_is_being_played(engine, source):
 
 def test_weights_may_change_while_an_action_is_open(engine, source):
     """What comes after it is sampled from the new ones, also in the same session."""
-    (one,) = asked("Countdown", 1, {"rewards": [0.0, 1.0]})
+    (one,) = batch("Countdown", 1, {"rewards": [0.0, 1.0]})
     source.submit([one])
     engine.wait_open(1)
     source.use_weights(update(3))
@@ -161,13 +161,13 @@ def test_weights_may_change_while_an_action_is_open(engine, source):
 
 
 def test_what_is_played_now_begins_before_what_waits(engine, source):
-    first, later = asked("Digit", 10), asked("Digit", 2, first=10)
+    first, later = batch("Digit", 10), batch("Digit", 2, first=10)
     source.submit(first)
     engine.wait_open(engine.capacity)
-    found = []
+    rollouts = []
 
     def evaluate():
-        found.extend(source.play(later, SamplingParams(max_tokens=2, temperature=0.0)))
+        rollouts.extend(source.play(later, SamplingParams(max_tokens=2, temperature=0.0)))
 
     playing = threading.Thread(target=evaluate, daemon=True)
     playing.start()
@@ -175,14 +175,14 @@ def test_what_is_played_now_begins_before_what_waits(engine, source):
         time.sleep(0.001)
     engine.allow(*first[:2], *later)
     playing.join(10)
-    assert [r.group for r in found] == [10, 11]
+    assert [r.group for r in rollouts] == [10, 11]
     engine.allow(*first)
     assert {r.group for _ in first if (over := source.poll()) for r in over} == set(range(10))
 
 
 def test_the_time_without_requests_is_counted(engine, source):
     time.sleep(0.2)
-    (one,) = asked("Digit", 1)
+    (one,) = batch("Digit", 1)
     source.submit([one])
     engine.wait_open(1)
     assert 0.15 < source.idle_seconds < 2
@@ -192,7 +192,7 @@ def test_the_time_without_requests_is_counted(engine, source):
 def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name, monkeypatch):
     monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.2)
     monkeypatch.setattr("agentsgym.rollout.threads.JOIN_SECONDS", 0.1)
-    requests = asked(name, 1)
+    requests = batch(name, 1)
     engine.allow(*requests)
     source.submit(requests)
     assert source.poll(0.1) == []
@@ -207,7 +207,7 @@ def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, nam
 def test_the_engine_is_left_when_its_open_action_has_ended(engine, source, monkeypatch):
     """Until then somebody else who polled it could lose an answer to the closed source."""
     monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.01)
-    requests = asked("Digit", 2)
+    requests = batch("Digit", 2)
     source.submit(requests)
     engine.wait_open(2)
     source.close()
@@ -218,7 +218,7 @@ def test_the_engine_is_left_when_its_open_action_has_ended(engine, source, monke
 
 
 def test_an_error_of_the_engine_is_raised_after_the_finished_rollouts(engine, source):
-    requests = asked("Digit", 2)
+    requests = batch("Digit", 2)
     source.submit(requests)
     engine.wait_open(2)
     engine.allow(requests[0])
@@ -243,10 +243,10 @@ def test_an_environment_with_episodes_of_its_own_is_played_too(engine, source):
             return super()._run_complete_episode(session_id, agent)
 
     register("Alone", Alone)
-    requests = [*asked("Alone", 1), *asked("Digit", 1, first=1)]
+    requests = [*batch("Alone", 1), *batch("Digit", 1, first=1)]
     engine.allow(*requests)
     source.submit(requests)
-    found = [*source.poll()]
-    while len(found) < 2:
-        found += source.poll()
-    assert {r.group for r in found} == {0, 1} and not any(r.failed for r in found)
+    rollouts = [*source.poll()]
+    while len(rollouts) < 2:
+        rollouts += source.poll()
+    assert {r.group for r in rollouts} == {0, 1} and not any(r.failed for r in rollouts)

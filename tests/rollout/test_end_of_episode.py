@@ -22,11 +22,11 @@ class FlakyEngine(TextEngine):
 
     def __init__(self, tokenizer, fails=None, interrupt=False):
         super().__init__(tokenizer)
-        self.fails, self.interrupt, self.asked = fails, interrupt, 0
+        self.fails, self.interrupt, self.number = fails, interrupt, 0
 
     def answer(self, request):
-        self.asked += 1
-        if self.asked != self.fails:
+        self.number += 1
+        if self.number != self.fails:
             return super().answer(request)
         if self.interrupt:
             raise KeyboardInterrupt
@@ -113,7 +113,7 @@ def test_a_blocking_environment_that_hangs_when_the_run_is_cancelled(chat_tokeni
 
     class Interrupted(FlakyEngine):
         def poll(self):
-            if self.asked >= 4:
+            if self.number >= 4:
                 raise KeyboardInterrupt
             return super().poll()
 

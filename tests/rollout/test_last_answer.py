@@ -19,8 +19,8 @@ def second_prompt(env, task, *actions):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_what_a_free_shot_of_one_step_found_out_is_handed_on(workers):
     env = CupsEnv(None, {**TRIAL, "workers": workers})
-    told = "The ball is under cup 3."
-    assert second_prompt(env, {"ball": 3}, "look", "3") == f"{told}\n{OVER}\n\nWhich cup?"
+    answer = "The ball is under cup 3."
+    assert second_prompt(env, {"ball": 3}, "look", "3") == f"{answer}\n{OVER}\n\nWhich cup?"
 
 
 def test_the_request_for_a_reflection_has_the_answer_and_the_episodes_whole_reward():
@@ -55,7 +55,7 @@ def test_an_environment_need_not_have_a_prompt_for_a_finished_state(at_the_end, 
 def test_an_environment_that_writes_its_own_result_says_it_all_there():
     class Terse(CupsEnv):
         def _format_result(self, state, reward):
-            return f"Over: {state['told']}"
+            return f"Over: {state['answer']}"
 
     prompt = second_prompt(Terse(None, TRIAL), {"ball": 3}, "look", "3")
     assert prompt == "Over: The ball is under cup 3.\n\nWhich cup?"
@@ -64,7 +64,7 @@ def test_an_environment_that_writes_its_own_result_says_it_all_there():
 def test_an_answer_may_be_written_for_itself():
     class Own(CupsEnv):
         def _format_answer(self, state, step):
-            return f"After {step}: {state['told']}"
+            return f"After {step}: {state['answer']}"
 
     assert second_prompt(Own(None, TRIAL), {"ball": 3}, "look", "3").startswith("After 1: The ball")
 

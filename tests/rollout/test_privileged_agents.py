@@ -3,7 +3,7 @@
 from unittest.mock import Mock
 
 import pytest
-from doubles import ToldEnv
+from doubles import FactsEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams
 from agentsgym.types import PrivilegedAgent
@@ -13,7 +13,7 @@ TRIAL = {"episodes_per_trial": 2, "free_shots": 1, "carry": "summary"}
 TASK = {"rewards": [0.0, 1.0]}
 
 
-class Listed(ToldEnv):
+class Listed(FactsEnv):
     def admissible_actions(self, state):
         return [f"action {len(state['played'])}"]
 
@@ -22,12 +22,12 @@ class Asks(PrivilegedAgent):
     """Writes down what its session says whenever it is asked for an action."""
 
     def __init__(self):
-        self.heard = []
+        self.records = []
 
     def for_session(self, session):
         def get_action(messages, agent_state):
             trial = session.trial
-            self.heard.append(
+            self.records.append(
                 (
                     type(session.env),
                     dict(session.task_data),
@@ -37,7 +37,7 @@ class Asks(PrivilegedAgent):
                     list(session.admissible_actions() or ()),
                 )
             )
-            return f"say {len(self.heard)}", None
+            return f"say {len(self.records)}", None
 
         return Mock(spec=["get_action"], get_action=get_action)
 
@@ -49,7 +49,7 @@ def test_a_session_is_told_as_it_stands(workers):
     [rollout] = env.run_trial([TASK], agent).rollouts
     assert rollout.error is None
     first, second = (0, False, 0, None), (1, True, 1, None)
-    assert agent.heard == [
+    assert agent.records == [
         (Listed, TASK, first, (), False, ["action 0"]),
         (Listed, TASK, first, ("say 1",), False, ["action 1"]),
         (Listed, TASK, first, ("say 1", "say 2"), True, ["action 2"]),
@@ -85,10 +85,10 @@ def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tok
 
 
 def test_a_lone_episode_is_the_first_of_its_trial():
-    agent, env = Asks(), ToldEnv(None, TRIAL)
+    agent, env = Asks(), FactsEnv(None, TRIAL)
     env.active_states["me"] = env._begin_episode("me", TASK, env.trial_info())
     env._run_complete_episode("me", agent)
-    assert agent.heard[0][2] == (0, False, 0, None)
+    assert agent.records[0][2] == (0, False, 0, None)
 
 
 def test_a_mock_is_asked_as_it_is():

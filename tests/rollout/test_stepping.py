@@ -36,24 +36,24 @@ class Wanderer:
         self.seed = seed
 
     def get_action(self, messages, agent_state):
-        said = agent_state or 0
-        rng = random.Random(f"{self.seed} {said}")
+        turn = agent_state or 0
+        rng = random.Random(f"{self.seed} {turn}")
         offered = harvest([message["content"] for message in messages])
         thought = "<think>so</think>" if rng.random() < 0.2 else ""
-        return thought + rng.choice([*offered, ""]), said + 1
+        return thought + rng.choice([*offered, ""]), turn + 1
 
 
 def step_through(trial, agent):
     """Play a trial from outside; returns the rewards told, episode by episode."""
-    told, state = [], None
+    rewards, state = [], None
     while not trial.over:
         facts = trial.facts
         text, state = agent.get_action(trial.messages, state)
         reward = trial.act(text)
         if facts.asks_for == "action":
-            told += [[] for _ in range(facts.episode + 1 - len(told))]
-            told[facts.episode].append(reward)
-    return told
+            rewards += [[] for _ in range(facts.episode + 1 - len(rewards))]
+            rewards[facts.episode].append(reward)
+    return rewards
 
 
 def plain_rows(rollout):
@@ -62,13 +62,13 @@ def plain_rows(rollout):
 
 def assert_equal_play(env, task, agent):
     trial = SteppedTrial(env, task)
-    told = step_through(trial, agent)
+    rewards = step_through(trial, agent)
     native = env.run_trial([task], agent).rollouts[0]
     stepped = trial.rollout
     assert stepped.error is None and native.error is None
     assert repr(stepped.episodes) == repr(native.episodes)  # by repr: NaN metrics are not equal
     assert plain_rows(stepped) == plain_rows(native)
-    assert told == [[step.reward for step in e.actions] for e in native.episodes if e.actions]
+    assert rewards == [[step.reward for step in e.actions] for e in native.episodes if e.actions]
     assert not env.active_states
 
 
@@ -159,7 +159,7 @@ def test_a_reflection_is_asked_for_and_earns_nothing():
 def test_a_cut_scores_the_steps_so_far(chat_tokenizer):
     env = CountdownEnv(chat_tokenizer, {"bonus": 0.5})
     trial = SteppedTrial(env, {"rewards": [0.25, 1.0]})
-    told = trial.act("x")
+    reward = trial.act("x")
     rollout = trial.cut("client_left")
     assert rollout is trial.rollout is trial.cut("again")
     (episode,) = rollout.episodes
@@ -168,7 +168,7 @@ def test_a_cut_scores_the_steps_so_far(chat_tokenizer):
         0.75,
         0.75,
     )
-    assert told + trial.facts.reward == 0.75 and trial.facts.stop_reason == "client_left"
+    assert reward + trial.facts.reward == 0.75 and trial.facts.stop_reason == "client_left"
     assert episode.messages[-1]["role"] == "assistant" and not rollout.failed
     (row,) = rollout.rows
     assert row.agent_token_mask[-1] == 1 and not row.sampled
@@ -247,5 +247,5 @@ def test_what_a_client_may_be_told_holds_no_secret(last):
     trial = SteppedTrial(SecretEnv(), {"secret": "xyzzy"})
     for action in ("a", last):
         trial.act(action)
-        told = json.dumps([dataclasses.asdict(trial.facts), trial.messages, trial.new_messages])
-        assert "xyzzy" not in told
+        text = json.dumps([dataclasses.asdict(trial.facts), trial.messages, trial.new_messages])
+        assert "xyzzy" not in text

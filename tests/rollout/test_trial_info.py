@@ -3,7 +3,7 @@
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from doubles import ToldEnv
+from doubles import FactsEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.generation.embedded.engine import EmbeddedEngine
@@ -18,7 +18,7 @@ def first_prompts(rollout):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_episode_is_told_its_number_and_how_the_earlier_ones_ended(workers):
-    env = ToldEnv(None, {**TRIAL, "workers": workers})
+    env = FactsEnv(None, {**TRIAL, "workers": workers})
     script = ScriptedAgent(["a", "b", "bad", "c", "d"])
     [rollout] = env.run_trial([{"rewards": [0.5, 1.0]}], script).rollouts
     won, lost = (1.5, True, "done"), (0.5, True, "malformed")
@@ -34,7 +34,7 @@ def test_engine_sessions_side_by_side_are_told_of_their_own_trials(tiny_llama, c
     agent = DirectOutputAgent(
         EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4), SamplingParams(max_tokens=3)
     )
-    env = ToldEnv(chat_tokenizer, TRIAL)
+    env = FactsEnv(chat_tokenizer, TRIAL)
     batch = env.run_trial([{"rewards": [float(k)]} for k in range(3)], agent, 2)
     for rollout in batch.rollouts:
         reward = rollout.task_data["rewards"][0]

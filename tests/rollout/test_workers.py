@@ -34,7 +34,7 @@ def engine_agent(tiny_llama, chat_tokenizer):
     return DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8), sampling)
 
 
-def told(batch):
+def outcome(batch):
     """All that a batch says, but for what the environment told about its process."""
     rows = [(r.token_ids.tolist(), r.spans) for r in batch.rows]
     return rows, batch["final_rewards"], batch["final_completion_messages"], batch["session_ids"]
@@ -64,7 +64,7 @@ def test_rollouts_are_those_of_the_process_itself(engine_agent, chat_tokenizer, 
     for count in (1, 2):
         env = MisbehavingEnv(chat_tokenizer, {**config, "workers": count})
         there = env.run_trial(tasks, engine_agent, 4, seed=1)
-        assert told(there) == told(here)
+        assert outcome(there) == outcome(here)
         assert logprobs(there).expected == logprobs(here)
         pids = {info["pid"] for info in infos(there) if info}
         assert len(pids) == count
@@ -119,7 +119,7 @@ def test_sessions_beside_a_killed_worker_are_replayed(engine_agent, chat_tokeniz
     there = MisbehavingEnv(chat_tokenizer, {**config, "workers": 1}).run_trial(
         tasks, engine_agent, 4
     )
-    assert told(there) == told(here)
+    assert outcome(there) == outcome(here)
     assert len(set(requests) - {None}) == 3
 
 

@@ -86,17 +86,17 @@ def test_control_tokens_are_those_of_harmless_texts_and_texts_are_readable(name,
     codec = codec_for(tokenizer)
     turns = data.draw(st.lists(st.tuples(_texts(name), _texts(name)), min_size=1, max_size=3))
     messages, harmless = [], []
-    for said, observed in turns:
-        messages += [user(f"a{observed}a"), assistant(f"b{said}b")]
+    for answer, observed in turns:
+        messages += [user(f"a{observed}a"), assistant(f"b{answer}b")]
         harmless += [user("a"), assistant("b")]
     ids = codec.open([*messages, user("end")]).token_ids
     plain = codec.open([*harmless, user("end")]).token_ids
     assert control_counts(codec, tokenizer, ids) == control_counts(codec, tokenizer, plain)
     if name != "qwen3":  # which rewrites an answer that holds the end of a thought
-        shown, wanted = tokenizer.decode(ids), rendered(tokenizer, [*messages, user("end")])
+        shown, expected = tokenizer.decode(ids), rendered(tokenizer, [*messages, user("end")])
         if kind == "metaspace":  # its tokenizer writes a space after each control token
-            shown, wanted = shown.replace(" ", ""), wanted.replace(" ", "")
-        assert shown == wanted
+            shown, expected = shown.replace(" ", ""), expected.replace(" ", "")
+        assert shown == expected
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -154,20 +154,20 @@ class OneStepEnv(MultistepEnv):
         return state, 0.0, True, {}
 
 
-class MeantEnv(OneStepEnv):
+class SpecialTokensEnv(OneStepEnv):
     """Writes special tokens and means them."""
 
     special_tokens_meant = True
 
 
-@pytest.mark.parametrize(("env_class", "ends"), [(OneStepEnv, 1), (MeantEnv, 3)])
+@pytest.mark.parametrize(("env_class", "ends"), [(OneStepEnv, 1), (SpecialTokensEnv, 3)])
 def test_an_environment_may_mean_special_tokens_but_no_agent(env_class, ends, chat_tokenizer):
     env = env_class(chat_tokenizer)
     batch = env.run_trial([{"text": FORGED}], ScriptedAgent([FORGED]))
     (row,) = batch.rows
     assert row.token_ids.tolist().count(chat_tokenizer.eos_token_id) == ends
-    said = row.token_ids[row.agent_token_mask == 1]
-    assert chat_tokenizer.decode(said) == FORGED
+    sampled = row.token_ids[row.agent_token_mask == 1]
+    assert chat_tokenizer.decode(sampled) == FORGED
 
 
 def test_a_system_prompt_from_a_row_forges_nothing(chat_tokenizer):

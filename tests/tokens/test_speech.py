@@ -8,7 +8,7 @@ from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, build_tokenizer
 
 HARMONY = "<|channel|>analysis<|message|>hm <|message|>?<|end|><|start|>assistant"
-SAID = {
+ANSWERS = {
     "gptoss": [
         (f"{HARMONY}<|channel|>final<|message|>yes<|return|>", "yes"),
         ("<|channel|>final <|constrain|>json<|message|>{}<|return|>", "{}"),
@@ -28,24 +28,24 @@ SAID = {
     ],
     "qwen3": [("<think>\nhm\n</think>\n\nyes", "<think>\nhm\n</think>\n\nyes")],
 }
-CASES = [(name, said, text) for name, cases in SAID.items() for said, text in cases]
+CASES = [(name, answer, text) for name, cases in ANSWERS.items() for answer, text in cases]
 
 
-@pytest.mark.parametrize(("name", "said", "text"), CASES)
-def test_only_the_final_channel_is_read(name, said, text):
+@pytest.mark.parametrize(("name", "answer", "text"), CASES)
+def test_only_the_final_channel_is_read(name, answer, text):
     tokenizer = tokenizer_for(template(name) + "{# <|return|><|eom|><|constrain|> #}")
-    ids = tokenizer.encode(said, add_special_tokens=False)
+    ids = tokenizer.encode(answer, add_special_tokens=False)
     assert ActionText(tokenizer)(ids) == text
 
 
-@pytest.mark.parametrize(("name", "said", "text"), CASES[:4] + CASES[6:8])
-def test_a_tokenizers_own_response_template_is_used(name, said, text):
+@pytest.mark.parametrize(("name", "answer", "text"), CASES[:4] + CASES[6:8])
+def test_a_tokenizers_own_response_template_is_used(name, answer, text):
     text_of = template(name) + "{# <|return|><|constrain|> #}"
     tokenizer = tokenizer_for(text_of, "<pad>")  # one of its own, for it is changed
     tokenizer.chat_template = template(name)
     add_response_schema(tokenizer)
-    ids = tokenizer.encode(said, add_special_tokens=False)
-    assert ActionText(tokenizer)(ids) == text or "constrain" in said
+    ids = tokenizer.encode(answer, add_special_tokens=False)
+    assert ActionText(tokenizer)(ids) == text or "constrain" in answer
 
 
 def test_an_end_of_turn_that_is_no_special_token_is_not_read():

@@ -98,14 +98,14 @@ def test_an_option_that_is_the_codecs_own_is_refused(tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{{ raise_exception('alternate, please') }}", "alternate, please"),
         ("{{ messages[0].name.first }}", "has no attribute"),
         ("{{ messages", "unexpected end of template"),
     ],
 )
-def test_a_template_that_fails_says_so(text, said):
+def test_a_template_that_fails_says_so(text, message):
     codec = codec_for(build_tokenizer(text))
-    with pytest.raises(ValueError, match=f"cannot render it: .*{said}"):
+    with pytest.raises(ValueError, match=f"cannot render it: .*{message}"):
         codec.open([{"role": "user", "content": "Yes"}])

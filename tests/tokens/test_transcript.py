@@ -102,11 +102,11 @@ def test_tokens_before_a_span_are_what_the_agent_saw(
     messages = [user("go")]
     transcript.observe(messages)
     contexts = []
-    for step, (said, observed, eos) in enumerate(turns):
+    for step, (answer, observed, eos) in enumerate(turns):
         contexts.append(list(transcript.context))
-        action = sampled(tokenizer, said, eos)
+        action = sampled(tokenizer, answer, eos)
         transcript.act(action, 0, step)
-        messages += [assistant(said), user(observed)]
+        messages += [assistant(answer), user(observed)]
         transcript.observe(messages)
     spans = [(row, span) for row in transcript.rows for span in row.spans]
     assert len(spans) == len(turns)

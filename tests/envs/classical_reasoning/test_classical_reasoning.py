@@ -95,8 +95,8 @@ def test_reasoning_gym_tasks():
     assert len(rows) == 12
     task = rows[0]["task_data"]
     answer = task["questions"][0]["answer"][0]
-    for said, reward in ((answer, 1.0), ("nothing", 0.0), ("1 2 3 4", 0.0)):
-        batch = env.run_trial([task], ScriptedAgent([said]))
+    for text, reward in ((answer, 1.0), ("nothing", 0.0), ("1 2 3 4", 0.0)):
+        batch = env.run_trial([task], ScriptedAgent([text]))
         assert batch["final_rewards"] == [reward], batch.rollouts[0].error
     with pytest.raises(ConfigError, match="does not know"):
         make("ClassicalReasoning", None, {**config, "gym_tasks": ["x"]}).get_train_dataset()

@@ -14,7 +14,7 @@ from agentsgym.envs.classical_reasoning.grader import Grader
 from agentsgym.envs.classical_reasoning.questions import PlainQuestion
 
 
-def asked(right, kind="auto"):
+def question_of(right, kind="auto"):
     return PlainQuestion(question="q", answer=right, kind=kind)
 
 
@@ -22,7 +22,7 @@ CHOICES = "Which?\nA) red\nB) blue\nC) green"
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("text", "answer"),
     [
         ("42", "42"),
         ("<think>maybe 7</think>\n42", "42"),
@@ -36,8 +36,8 @@ CHOICES = "Which?\nA) red\nB) blue\nC) green"
         ("a\x00b", ""),
     ],
 )
-def test_final_answer(said, answer):
-    assert final_answer(said) == answer
+def test_final_answer(text, answer):
+    assert final_answer(text) == answer
 
 
 @pytest.mark.parametrize(
@@ -116,12 +116,12 @@ def test_a_number_is_read_as_a_reader_takes_it(text, value):
     ],
 )
 def test_what_a_reader_would_say(right, given, expected):
-    assert Grader(1e-4, 1).is_right(asked(right), final_answer(given), "auto") is expected
+    assert Grader(1e-4, 1).is_right(question_of(right), final_answer(given), "auto") is expected
 
 
 def test_no_extra_is_needed_without_mathematics():
-    assert Grader(1e-4, 1).is_right(asked(["Friday", "Fri"]), "fri", "auto")
-    assert Grader(1e-4, 1).is_right(asked("7"), "7.0", "number")
+    assert Grader(1e-4, 1).is_right(question_of(["Friday", "Fri"]), "fri", "auto")
+    assert Grader(1e-4, 1).is_right(question_of("7"), "7.0", "number")
 
 
 class TestMathematics:
@@ -142,10 +142,10 @@ class TestMathematics:
         ],
     )
     def test_equal_expressions(self, grader, right, given, expected):
-        assert grader.is_right(asked(right, "math"), given, "auto") is expected
+        assert grader.is_right(question_of(right, "math"), given, "auto") is expected
 
     def test_hostile_input_times_out_as_wrong_and_the_next_is_graded(self, grader):
-        question = asked("\\sqrt{8}", "math")
+        question = question_of("\\sqrt{8}", "math")
         began = time.perf_counter()
         assert not grader.is_right(question, "9^{9^{9^{9^9}}}", "auto")
         assert time.perf_counter() - began < 30
@@ -155,5 +155,5 @@ class TestMathematics:
 @pytest.mark.parametrize("text", ["9" * 10**6, "1," * 10**6, "√" * 10**6, "1/" * 10**6])
 def test_long_right_answers_of_a_row_take_no_time(text):
     began = time.perf_counter()
-    Grader(1e-4, 1).is_right(asked(text), "9", "auto")
+    Grader(1e-4, 1).is_right(question_of(text), "9", "auto")
     assert time.perf_counter() - began < 2

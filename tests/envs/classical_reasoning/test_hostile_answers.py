@@ -63,8 +63,8 @@ def arena():
     pytest.importorskip("reasoning_gym", reason="needs the extra reasoning")
     env = make("ClassicalReasoning", None, {"grader_timeout": 1.0})
 
-    def play(question, said):
-        batch = env.run_trial([{"questions": [question], "seed": 0}], ScriptedAgent([said]))
+    def play(question, action):
+        batch = env.run_trial([{"questions": [question], "seed": 0}], ScriptedAgent([action]))
         return batch["final_rewards"][0], batch.rollouts[0].error
 
     return play
@@ -74,8 +74,8 @@ def attack_all(play, question, canary, attacks):
     """The attacks that did something else than to be wrong."""
     won = []
     for attack in attacks:
-        said = f"<answer>{attack.replace('CANARY', str(canary))}</answer>"
-        reward, error = play(question, said)
+        action = f"<answer>{attack.replace('CANARY', str(canary))}</answer>"
+        reward, error = play(question, action)
         if reward != 0.0 or error is not None or canary.exists():
             won.append((attack, reward, error))
     return won

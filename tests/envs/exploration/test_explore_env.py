@@ -34,13 +34,13 @@ def test_a_trial_in_words():
     env = make()
     [task] = [t for t in ({"seed": k} for k in range(99)) if right_action(env, t) == "open 5"][:1]
     rollout = play(env, task, ScriptedAgent(["Look.", "Open box 5!"]))
-    said = [message["content"] for e in rollout.episodes for message in e.messages]
+    contents = [message["content"] for e in rollout.episodes for message in e.messages]
     rules = (
         'A coin is in one of the boxes 1 to 8. "look" says in which one and earns nothing. "open" '
         "with a number earns 1 if right, else 0. You have 1 action.\n"
         "Answer with one action only. For example:\nopen 1"
     )
-    assert said == [
+    assert contents == [
         f"Round 1 of 2, practice. {rules}",
         "Look.",
         f"You see the coin in box 5.\n\nRound 2 of 2, scored, same place. {rules}",
@@ -104,7 +104,7 @@ def test_a_claim_ends_the_episode_and_a_look_does_not():
 
 def test_wrong_looks_have_their_rate_and_are_the_same_in_every_rollout():
     env = make(noise=0.3, max_steps_per_episode=20, episodes_per_trial=2)
-    found = []
+    hits = []
     for seed in range(40):
         rollout = play(env, {"seed": seed}, ScriptedAgent(["look"]))
         again = play(env, {"seed": seed}, ScriptedAgent(["look"]))
@@ -114,23 +114,23 @@ def test_wrong_looks_have_their_rate_and_are_the_same_in_every_rollout():
         hidden = env._initialize_episode("s", {"seed": seed})["hidden"][0]
         texts = [m["content"] for e in rollout.episodes for m in e.messages]
         seen = [box for text in texts for box in re.findall(r"coin in box (\d+)", text)]
-        found += [int(box) - 1 == hidden for box in seen]
+        hits += [int(box) - 1 == hidden for box in seen]
     # 39 of a trial's 40 answers are in its conversation: the last ends it.
-    assert len(found) == 40 * 39
-    assert sum(found) / len(found) == pytest.approx(0.7, abs=0.04)
+    assert len(hits) == 40 * 39
+    assert sum(hits) / len(hits) == pytest.approx(0.7, abs=0.04)
 
 
 def test_each_episode_asks_for_one_of_several_facts():
     env = make(facts=2, episodes_per_trial=2)
-    prompts, asked = [], []
+    prompts, facts = [], []
     for seed in range(20):
         rollout = play(env, {"seed": seed}, ScriptedAgent(["look red", "open 1"]))
-        asked.append([env.question({"seed": seed}, k).fact for k in range(2)])
+        facts.append([env.question({"seed": seed}, k).fact for k in range(2)])
         prompts.append([rollout.episodes[0].messages[0], rollout.episodes[1].messages[0]])
-    for (first, second), pair in zip(prompts, asked, strict=True):
+    for (first, second), pair in zip(prompts, facts, strict=True):
         for prompt, fact in zip((first, second), pair, strict=True):
             assert f"Find the {('red', 'blue')[fact]} coin." in prompt["content"]
-    assert {tuple(pair) for pair in asked} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {tuple(pair) for pair in facts} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
 @pytest.mark.parametrize(

@@ -27,27 +27,27 @@ def enumerated(plan, *, informs=True):
     if informs:
         moves += [Inform(f, q) for f in range(plan.facts) for q in range(len(plan.queries))]
 
-    def chance(move, asked, state, seen):
+    def chance(move, fact, state, seen):
         """Probability of an observation of a move in a hidden state."""
         if isinstance(move, Claim):
-            return float((state[asked] == move.value) == seen)
+            return float((state[fact] == move.value) == seen)
         true = plan.queries[move.query][state[move.fact]]
         return 1 - plan.noise if true == seen else plan.noise / (plan.answers - 1)
 
-    def value(episode, step, asked, weights):
-        return max(after(episode, step, asked, weights, move) for move in moves)
+    def value(episode, step, fact, weights):
+        return max(after(episode, step, fact, weights, move) for move in moves)
 
-    def after(episode, step, asked, weights, move):
+    def after(episode, step, fact, weights, move):
         claim, total = isinstance(move, Claim), 0.0
         for seen in (False, True) if claim else range(plan.answers):
-            left = {s: w * chance(move, asked, s, seen) for s, w in weights.items()}
+            left = {s: w * chance(move, fact, s, seen) for s, w in weights.items()}
             left = {s: w for s, w in left.items() if w}
             if not left:
                 continue
             paid = (plan.right if seen else plan.wrong) if claim else -plan.look_cost
             total += sum(left.values()) * plan.weights[episode] * paid
             over = claim or step + 1 == plan.steps
-            total += start(episode + 1, left) if over else value(episode, step + 1, asked, left)
+            total += start(episode + 1, left) if over else value(episode, step + 1, fact, left)
         return total
 
     def start(episode, weights):
@@ -76,9 +76,9 @@ def test_best_play_equals_enumeration_over_all_histories(name, informs):
     plan = PLANS[name]
     player = BestPlayer(plan, informs=informs)
     assert player.value() == pytest.approx(enumerated(plan, informs=informs), abs=1e-12)
-    found = explored(plan, player)
-    assert found.score == pytest.approx(player.value(), abs=1e-12)
-    assert informs or not any(found.informing)
+    result = explored(plan, player)
+    assert result.score == pytest.approx(player.value(), abs=1e-12)
+    assert informs or not any(result.informing)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_expectations_of_the_best_and_the_random_player():
     plan = ExploreEnv().plan
     best = explored(plan, BestPlayer(plan))
     assert (best.rewards, best.informing) == ((0.0, 1.0), (1.0, 0.0))
-    drawn = explored(plan, RandomPlayer(plan))
-    assert drawn.rewards == pytest.approx((1 / 9, 1 / 9))
-    assert drawn.informing == pytest.approx((1 / 9, 1 / 9))
+    at_random = explored(plan, RandomPlayer(plan))
+    assert at_random.rewards == pytest.approx((1 / 9, 1 / 9))
+    assert at_random.informing == pytest.approx((1 / 9, 1 / 9))
 
 
 def test_a_trial_too_large_for_exact_play_says_so():

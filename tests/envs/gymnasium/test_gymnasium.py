@@ -90,7 +90,7 @@ def test_giving_up_is_no_way_to_save_time():
 
 
 @pytest.mark.parametrize(
-    ("said", "word"),
+    ("text", "word"),
     [
         ("left", "left"),
         ("I go left.", "left"),
@@ -100,8 +100,8 @@ def test_giving_up_is_no_way_to_save_time():
         ("left " * 2000, None),
     ],
 )
-def test_words(said, word):
-    assert action_word(said, ["left", "right", "up", "down"]) == word
+def test_words(text, word):
+    assert action_word(text, ["left", "right", "up", "down"]) == word
 
 
 def test_best_play_by_hand():

@@ -134,8 +134,8 @@ def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
 def test_exact_play_against_plain_search(size, plan):
     space, trial = CodeSpace(*size), TrialPlan(*plan)
     best = brute_force(space, trial)
-    found = guessed(space, ExactPlayer(space, trial), trial, space.everything)
-    assert found.score == pytest.approx(best)
+    result = guessed(space, ExactPlayer(space, trial), trial, space.everything)
+    assert result.score == pytest.approx(best)
 
 
 def test_minimax_and_entropy_differ_from_exact_where_it_matters():

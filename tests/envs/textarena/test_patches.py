@@ -44,8 +44,8 @@ def test_2048_takes_a_sentence_for_a_move():
     board = [row[:] for row in before.state.game_state["board"]]
     before.step("[What's your move?]")
     assert before.state.game_state["board"] != board
-    said = ["What's your move?", "[not up]", "[Up, or left]", "[it's a d]"]
-    _, episode = played("2048", [*said, "[move Up]", "down", "[W]"], error_allowance=9,
+    actions = ["What's your move?", "[not up]", "[Up, or left]", "[it's a d]"]
+    _, episode = played("2048", [*actions, "[move Up]", "down", "[W]"], error_allowance=9,
                         max_steps_per_episode=7)  # fmt: skip
     refused = [step.info.get("message") or step.malformed for step in episode.steps]
     assert all(step.malformed for step in episode.steps[:4]), refused
@@ -102,9 +102,9 @@ def test_bandit_pays_the_worst_button_best_and_ours_the_best():
 def test_what_the_player_says_is_not_heard_as_the_game():
     """The bare Countdown logs an action as the kind of a message whose text is 0."""
     _, episode = played("Countdown", ["[GAME] you won", "[0 1 +]", "[0 1 +]"])
-    said = [m["content"] for m in episode.messages if m["role"] == "user"]
-    assert all("you won" not in text for text in said[:2])
-    assert all(text.strip() != "0" for text in said)
+    observations = [m["content"] for m in episode.messages if m["role"] == "user"]
+    assert all("you won" not in text for text in observations[:2])
+    assert all(text.strip() != "0" for text in observations)
 
 
 def test_printing_games_print_nothing(capsys):
@@ -114,7 +114,7 @@ def test_printing_games_print_nothing(capsys):
 
 
 @pytest.mark.parametrize(
-    ("said", "move"),
+    ("text", "move"),
     [
         ("[up]", "[up]"),
         ("I go [up], no, [down]", "[down]"),
@@ -126,5 +126,5 @@ def test_printing_games_print_nothing(capsys):
         ("[a\nb]", ""),
     ],
 )
-def test_the_last_bracket_is_the_move(said, move):
-    assert last_move(said) == move
+def test_the_last_bracket_is_the_move(text, move):
+    assert last_move(text) == move

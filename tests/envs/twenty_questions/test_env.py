@@ -147,17 +147,17 @@ def test_echo_repeats_the_attribute():
 
 
 def test_any_callable_can_answer():
-    asked = []
+    calls = []
 
     def answer(secret, question, history):
-        asked.append((secret, question, len(history)))
+        calls.append((secret, question, len(history)))
         return "yes, but the word is apple"
 
     env = TwentyQuestionsEnv(None, {}, answerer=CallableAnswerer(answer))
     batch = env.run_trial([{"solution": "apple"}], ScriptedAgent(["Is it red?", "Is it big?"]))
-    assert asked[0][:2] == ("apple", "Is it red?")
-    said = [m["content"] for m in episode(batch).messages if m["role"] == "user"][1:]
-    assert not any("apple" in text for text in said)
+    assert calls[0][:2] == ("apple", "Is it red?")
+    answers = [m["content"] for m in episode(batch).messages if m["role"] == "user"][1:]
+    assert not any("apple" in text for text in answers)
 
 
 def test_information_reward_pays_bits():

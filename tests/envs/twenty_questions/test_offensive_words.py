@@ -49,9 +49,9 @@ def masked(word):
 
 @pytest.mark.parametrize("path", TEXT, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_offensive_word_is_shipped(path, scan):
-    found = sorted({masked(word) for word in scan(text_of(path))})
-    assert not found, (
-        f"{path.name} has {found}; scripts/offensive_words.py says how they are kept out"
+    matches = sorted({masked(word) for word in scan(text_of(path))})
+    assert not matches, (
+        f"{path.name} has {matches}; scripts/offensive_words.py says how they are kept out"
     )
 
 

@@ -30,8 +30,8 @@ def test_the_teacher_guesses_at_any_step_and_never_against_the_answers():
     assert np.all(abs(counts - 1 / 8) < 0.07)
     for rollout in batch.rollouts[:50]:
         known = [*env.hints(rollout.task_data["solution"], rollout.task_data["seed"])]
-        *asked, last = rollout.episodes[0].steps
-        known += [(s.info["attribute"], s.info["answer"] == "Yes") for s in asked]
+        *questions, last = rollout.episodes[0].steps
+        known += [(s.info["attribute"], s.info["answer"] == "Yes") for s in questions]
         row = env.table.row(last.action[1:-1])
         assert all(row[env.table.attribute_index[key]] == value for key, value in known)
 
@@ -52,9 +52,9 @@ def test_the_checkpoint_is_small_and_does_what_its_figures_say(shipped):
     policy, figures, folder = shipped
     assert sum(entry.stat().st_size for entry in folder.iterdir()) <= 4 * 2**20
     env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
-    found = consistent_mass(policy.model, policy.tokenizer, env, games=64)
-    assert found["mean"] == pytest.approx(figures["consistent_mass"]["mean"], abs=0.05)
-    assert found["chance"] < 0.5 < found["mean"]
+    measured = consistent_mass(policy.model, policy.tokenizer, env, games=64)
+    assert measured["mean"] == pytest.approx(figures["consistent_mass"]["mean"], abs=0.05)
+    assert measured["chance"] < 0.5 < measured["mean"]
     for text in ("Is it electric?", env.table.attributes[0].question, f"[{env.table.secrets[0]}]"):
         assert policy.tokenizer.decode(policy.tokenizer.encode(text)) == text
 
@@ -62,8 +62,8 @@ def test_the_checkpoint_is_small_and_does_what_its_figures_say(shipped):
 def test_an_environment_measures_what_a_new_model_understands(shipped):
     policy, figures, _ = shipped
     env = TwentyQuestionsEnv(None, {**figures["env_config"], "explain_actions": False})
-    found = env.model_figures(policy.model, policy.tokenizer)
-    assert found["chance_mass"] < 0.5 < 0.85 < found["consistent_mass"] < 1.0
+    measured = env.model_figures(policy.model, policy.tokenizer)
+    assert measured["chance_mass"] < 0.5 < 0.85 < measured["consistent_mass"] < 1.0
     trials = TwentyQuestionsEnv(
         None, {**env.config.model_dump(), "episodes_per_trial": 2, "carry": "full"}
     )
