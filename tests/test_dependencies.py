@@ -107,5 +107,5 @@ def test_declared_packages_are_imported():
     assert set(names(PROJECT["dependencies"])) <= used
 
 
-def test_extras_are_of_places_that_exist():
+def test_extras_belong_to_places_that_exist():
     assert all((SOURCES / place).exists() for place in EXTRAS)

@@ -60,7 +60,7 @@ def test_snippets_run_and_transcripts_are_true(page, monkeypatch, tmp_path):
         assert transcripts == [rendered(namespace["batch"]) + "\n"]
 
 
-def test_the_game_of_twenty_questions_is_played_so():
+def test_the_game_of_twenty_questions_goes_as_on_its_page():
     (shown,) = blocks((DOCS / "environments/twenty-questions.md").read_text(), "text")
     actions = [line for line in shown.splitlines() if not line.startswith(" ")]
     env = make("TwentyQuestions", env_config={"hints": 2})

@@ -27,7 +27,7 @@ INSIDE = [
 
 @pytest.mark.parametrize("path", INSIDE)
 @pytest.mark.parametrize("allowed", [False, True])
-def test_a_path_inside_the_package_that_is_no_environment_is_told_in_one_sentence(path, allowed):
+def test_a_path_inside_the_package_that_is_no_environment_is_refused(path, allowed):
     with pytest.raises(UnknownEnvironment, match="no environment is registered as 'agentsgym"):
         EnvPool(trust=allowed).get(row(path))
 

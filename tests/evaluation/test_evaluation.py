@@ -171,7 +171,7 @@ def test_a_model_plays_only_what_is_not_stored(tiny_llama, chat_tokenizer):
     assert sorted(r.session_id for r in rollouts) == [r.session_id for r in whole.rollouts[1::2]]
 
 
-def test_rows_that_are_none_are_refused_before_anything_is_played():
+def test_bad_rows_are_refused_before_anything_is_played():
     data = rows({"solution": "a"}, {"solution": "b"})
     for wrong in ({"train": data, "test": data}, "rows", iter(data)):
         with pytest.raises(ValueError, match="rows must be a list or dataset of rows"):

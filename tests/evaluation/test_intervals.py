@@ -39,13 +39,13 @@ def test_clusters_are_drawn_whole():
     assert 0.40 < low < 0.46 and 0.54 < high < 0.60
 
 
-def test_no_values_no_interval():
+def test_without_values_there_is_no_interval():
     assert all(math.isnan(bound) for bound in cluster_bootstrap([], []))
     with pytest.raises(ValueError, match="as many clusters"):
         cluster_bootstrap([1.0], [])
 
 
-def test_all_lost_is_no_proof_of_never():
+def test_losing_every_game_is_no_proof_that_none_can_be_won():
     # 30 losses in 10 clusters: the bootstrap sees no spread, Wilson counts 10 clusters.
     clusters = [k // 3 for k in range(30)]
     assert rate_interval([0.0] * 30, clusters) == wilson(0, 10)
@@ -82,7 +82,7 @@ def test_the_interval_covers_the_truth():
     ("dof", "expected"),
     [(1, 12.7062), (2, 4.30265), (3, 3.18245), (10, 2.22814), (19, 2.09302), (100, 1.98397)],
 )
-def test_quantiles_of_student_as_in_the_textbook(dof, expected):
+def test_quantiles_of_students_t_are_those_of_the_textbook(dof, expected):
     assert t_quantile(0.975, dof) == pytest.approx(expected, abs=1e-4)
     assert t_quantile(0.025, dof) == -t_quantile(0.975, dof)
     assert t_cdf(t_quantile(0.9, dof), dof) == pytest.approx(0.9, abs=1e-12)

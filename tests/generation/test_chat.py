@@ -54,14 +54,14 @@ def test_an_answer_and_what_it_cost(serve):
 
 
 @pytest.mark.parametrize("fault", [500, 503, 429, "cut", "stall", "page"])
-def test_what_may_pass_is_tried_again(serve, fault):
+def test_a_passing_fault_is_tried_again(serve, fault):
     server = serve(fault=lambda number: fault if number < 3 else None)
     asking = client(server, request_timeout=0.5)
     assert asking.complete(HELLO) == "HELLO"
     assert asking.usage.retries == 2 and asking.usage.requests == 1
 
 
-def test_an_endpoint_that_stays_away(serve):
+def test_an_endpoint_that_never_answers_is_an_error(serve):
     with pytest.raises(EndpointError, match=r"gave no answer in 4 tries over .* HTTP 503"):
         client(serve(fault=lambda _: 503)).complete(HELLO)
     gone = ChatEngine("http://127.0.0.1:9", "m", key_env=None, retries=Retries(1))
@@ -69,7 +69,7 @@ def test_an_endpoint_that_stays_away(serve):
         gone.complete(HELLO)
 
 
-def test_what_will_not_pass_is_not_tried_again(serve, monkeypatch):
+def test_a_lasting_fault_is_not_tried_again(serve, monkeypatch):
     server = serve(key="right")
     monkeypatch.setenv("SOME_KEY", "wrong")
     with pytest.raises(EndpointError, match=r"Incorrect API key \(is the key right\?"):

@@ -37,7 +37,7 @@ from family_models import TINY_SHAPE
     ],
     ids=lambda value: getattr(value, "model_type", None),
 )
-def test_refused(tokenizer: Any, config: Any, words: str) -> None:
+def test_what_cannot_be_sampled_exactly_is_refused(tokenizer: Any, config: Any, words: str) -> None:
     model = transformers.AutoModelForCausalLM.from_config(config)
     with pytest.raises(UnsupportedModelError, match=f"{words}.*; vLLM may run it: .*engine.urls"):
         EmbeddedEngine(model, tokenizer)

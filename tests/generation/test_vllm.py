@@ -133,7 +133,7 @@ def test_logprobs_at_another_temperature_are_refused(serve, connect) -> None:
         connect(serve(raw=True))
 
 
-def test_nobody_there(tokenizer) -> None:
+def test_an_address_without_a_server_is_refused(tokenizer) -> None:
     with pytest.raises(EngineUnavailable, match="no vLLM server answers"):
         VLLMEngine("http://127.0.0.1:9", tokenizer, retries=QUICK)
 
@@ -178,7 +178,7 @@ def test_impossible_requests_are_answered_with_the_reason(serve, connect) -> Non
         ({"logprobs": {"token_logprobs": [10**400, -1.0]}}, r"token_logprobs\.0"),
     ],
 )
-def test_half_answers_are_named(change, words) -> None:
+def test_incomplete_answers_are_refused(change, words) -> None:
     choice = {
         "token_ids": [1, 2],
         "logprobs": {"token_logprobs": [-1.0, -2.0]},

@@ -259,7 +259,7 @@ def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
     assert "Maze: 30% of the rollouts fail" in finding.evidence[0]
 
 
-def test_commands_to_try_hold_nothing_that_a_stranger_wrote():
+def test_suggested_commands_hold_nothing_that_a_stranger_wrote():
     """The names of a mix come from the metrics, which may be another person's."""
     evil = "Maze; echo owned #"
     line = {f"env/{evil}/failed": 0.5, "env/Digit/failed": 0.0, "failed": 0.25, "reward": 0.5}
@@ -271,14 +271,14 @@ def test_commands_to_try_hold_nothing_that_a_stranger_wrote():
     assert "--env ENV`" in findings["idle_environment"].attempts[2]
 
 
-def test_a_model_that_beats_the_reference_before_training_is_told(tmp_path):
+def test_a_model_that_beats_the_reference_before_training_is_reported(tmp_path):
     shaped = figures(win_rate=None, ci95=None, reward=1.2, reference=1.0)
     assert (
         "the model 1.2 before training" in the_fault(write_run(tmp_path, before=shaped)).evidence[0]
     )
 
 
-def test_held_out_tasks_that_are_played_worse_after_training_are_told(tmp_path):
+def test_held_out_tasks_that_are_played_worse_after_training_are_reported(tmp_path):
     run = write_run(tmp_path, after=figures(reward=0.1, reward_ci95=(0.05, 0.15)))
     finding = the_fault(run)
     assert finding.fault == "reward_falls" and "0.3 before and 0.1 after" in finding.evidence[0]
@@ -310,7 +310,7 @@ def test_exit_status_and_json(tmp_path):
     assert CliRunner().invoke(app, ["doctor", str(tmp_path / "none")]).exit_code == 2
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_is_used(tmp_path):
+def test_what_cannot_be_read_is_reported_and_the_rest_is_used(tmp_path):
     changes, *_ = CASES["truncated_actions"]
     run = write_run(tmp_path, **changes)
     (run / "rollouts/train-000039.parquet").write_bytes(b"no rollouts")

@@ -396,7 +396,7 @@ def get(server, path, host=None):
         return error.code, error.read(), dict(error.headers)
 
 
-def test_a_target_that_is_no_path_is_not_found(server, capsys):
+def test_a_target_that_is_no_path_gets_status_404(server, capsys):
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
         host = f"127.0.0.1:{server.server_port}"
         connection.sendall(f"GET * HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())

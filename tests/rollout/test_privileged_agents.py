@@ -43,7 +43,7 @@ class Asks(PrivilegedAgent):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_session_is_told_as_it_stands(workers):
+def test_an_agent_sees_the_session_as_it_stands(workers):
     agent = Asks()
     env = Listed(None, {**TRIAL, "workers": workers})
     [rollout] = env.run_trial([TASK], agent).rollouts

@@ -33,7 +33,7 @@ def test_play_gives_the_rollouts_of_its_requests_in_order(plain_tokenizer):
     assert rollouts == list(batch.rollouts)[::-1]
 
 
-def test_a_bad_row_is_told_by_its_number_before_anything_is_played():
+def test_a_bad_row_is_named_by_its_number_before_anything_is_played():
     with pytest.raises(ValueError, match="row 1: 'task_data' is missing"):
         run([ROW, {"env_class_path": "Countdown", "env_config": {}}], ScriptedAgent(["a"]), 3)
 

@@ -152,7 +152,7 @@ def test_what_the_environment_raises_fails_its_session_only(action, message):
     assert workers(1)[0].pid == before
 
 
-def test_what_cannot_be_sent_is_said():
+def test_what_cannot_be_sent_is_named():
     env = MisbehavingEnv(None, {"workers": 1})
     env.lock = threading.Lock()
     env.generator = (k for k in range(3))

@@ -81,13 +81,13 @@ def test_a_template_serves_a_tokenizer_that_has_none(plain_tokenizer):
     assert plain_tokenizer.decode(ids).startswith("<|im_start|>user\nYes")
 
 
-def test_an_option_that_no_template_reads_is_told(tokenizer, caplog):
+def test_an_option_that_no_template_reads_is_reported(tokenizer, caplog):
     codec_for(tokenizer, {"enable_thinkin": False, "enable_thinking": False})
     (record,) = caplog.records
     assert "'enable_thinkin'" in record.message and "'enable_thinking'" not in record.message
 
 
-def test_options_without_a_template_are_told(plain_tokenizer, caplog):
+def test_options_without_a_template_are_reported(plain_tokenizer, caplog):
     codec_for(plain_tokenizer, OFF)
     assert "no chat template" in caplog.text
 

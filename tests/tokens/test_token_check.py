@@ -31,7 +31,7 @@ def test_whether_a_template_only_appends(name, plain, thoughts):
     assert any("new context" in remark for remark in check.remarks) == (not (plain and thoughts))
 
 
-def test_a_template_that_refuses_several_turns_is_told():
+def test_a_template_that_refuses_several_turns_is_reported():
     text = "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}"
     check = inspect_tokenizer(tokenizer_for(text + CHATML))
     assert check.append_only is None and "refuses" in check.remarks[0]
@@ -49,7 +49,7 @@ def test_default_system_prompts_are_found():
     assert inspect_tokenizer(tokenizer_for(template("qwen3"))).default_system_prompt == ""
 
 
-def test_control_tokens_that_have_no_other_spelling_are_told():
+def test_control_tokens_that_have_no_other_spelling_are_reported():
     tokenizer = tokenizer_for(CHATML + "{# #}")
     tokenizer.add_special_tokens({"additional_special_tokens": ["|"]})
     check = inspect_tokenizer(tokenizer)
@@ -67,7 +67,7 @@ def test_what_a_template_puts_into_prompts_is_logged_once(caplog):
     assert caplog.text.count("You are Qwen") == 1
 
 
-def test_a_template_that_rewrites_history_is_told_once_and_counted(caplog):
+def test_a_template_that_rewrites_history_is_reported_once_and_counted(caplog):
     from agentsgym.evaluation.metrics import record, summarize
 
     tokenizer = build_tokenizer(DROPS_THOUGHT + "{# told #}")

@@ -53,7 +53,7 @@ def test_final_answer(text, answer):
         ("q", "Friday", "exact"),
     ],
 )
-def test_kinds_are_told_by_the_answer(question, answer, kind):
+def test_the_kind_follows_from_the_answer(question, answer, kind):
     assert kind_of(question, answer) == kind
 
 

@@ -143,7 +143,7 @@ def test_minimax_and_entropy_differ_from_exact_where_it_matters():
     assert exact == round(43 / 64, 4) > entropy > minimax
 
 
-def test_what_cannot_be():
+def test_what_is_too_large_or_unknown_is_refused():
     with pytest.raises(ValueError, match="at most 64 codes"):
         ExactPlayer(CodeSpace(5, 3), TrialPlan(3))
     with pytest.raises(ValueError, match="no player"):
