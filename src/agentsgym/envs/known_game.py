@@ -270,8 +270,8 @@ class KnownGameAgent(PrivilegedAgent):
             return self.env.notes(state), last
         memory: dict[str, Any] = {}
         if last is None or last.state["trial"].episode != trial.episode:
-            given = TrialInfo(episode=trial.episode, carry=trial.carry, last_state=state)
-            state = self.env._begin_episode("", dict(self.session.task_data), given)
+            new_trial = TrialInfo(episode=trial.episode, carry=trial.carry, last_state=state)
+            state = self.env._begin_episode("", dict(self.session.task_data), new_trial)
         else:
             memory = last.memory
         action = self.choose(state, memory)

@@ -117,7 +117,7 @@ def _stand_ins(config: RunConfig) -> Replacements:
         "model.quantization": (model.quantization, "none"),
         "model.attn_implementation": (model.attn_implementation, "the default"),
     }
-    return {part: (str(given), instead) for part, (given, instead) in parts.items() if given}
+    return {part: (str(real), instead) for part, (real, instead) in parts.items() if real}
 
 
 def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, Replacements]:

@@ -204,11 +204,11 @@ const UNSHOWN = /^(seconds|epoch|total_agent_tokens|num_input_tokens_seen|num_to
 
 // One chart shows several metrics where they share a unit and a question.
 const TOGETHER = [
-  [/^episode_(\d+)\/(.+)$/, (found) => [`${found[2]} by episode`, `episode ${found[1]}`]],
-  [/^env\/(.+)\/([^/]+)$/, (found) => [`${found[2]} by environment`, found[1]]],
-  [/^stop\/(.+)$/, (found) => ["stop reasons", found[1]]],
-  [/^template_breaks\/(.+)$/, (found) => ["rows begun by the template", found[1]]],
-  [/^time\/(.+)$/, (found) => ["seconds per step", found[1]]],
+  [/^episode_(\d+)\/(.+)$/, (match) => [`${match[2]} by episode`, `episode ${match[1]}`]],
+  [/^env\/(.+)\/([^/]+)$/, (match) => [`${match[2]} by environment`, match[1]]],
+  [/^stop\/(.+)$/, (match) => ["stop reasons", match[1]]],
+  [/^template_breaks\/(.+)$/, (match) => ["rows begun by the template", match[1]]],
+  [/^time\/(.+)$/, (match) => ["seconds per step", match[1]]],
 ];
 
 // Sections of charts: [{ title, charts: [{ title, lines: [{ label, metric, phase, source }] }] }].
@@ -233,17 +233,17 @@ export function chartsOf(sources) {
       lines.get(title).push({ label, metric, name, held, source: number });
     }
   });
-  const found = [...sections].map(([title, charts]) => ({
+  const groups = [...sections].map(([title, charts]) => ({
     title,
     charts: [...charts].map(([name, lines]) => ({ title: name, lines })),
   }));
-  return { sections: found.filter((section) => section.charts.length), constant };
+  return { sections: groups.filter((section) => section.charts.length), constant };
 }
 
 function place(metric) {
   for (const [pattern, names] of TOGETHER) {
-    const found = pattern.exec(metric);
-    if (found) return names(found);
+    const match = pattern.exec(metric);
+    if (match) return names(match);
   }
   return [metric.replace(/_/g, " "), ""];
 }

@@ -60,13 +60,13 @@ export class CompareView {
   // The difference over all pairs, also those that the page doesn't contain.
   async _judge(left, right) {
     replace(this._verdict);
-    const found = await this._store.comparison(left, right);
-    if (!found || left !== this._left || right !== this._right) return;
-    const told = [["reward", found.reward], ["win rate", found.win_rate]].filter(([, one]) => one);
-    const texts = told.map(([name, one]) => `${name} ${formatSigned(one.difference)}${span(one)}`);
+    const comparison = await this._store.comparison(left, right);
+    if (!comparison || left !== this._left || right !== this._right) return;
+    const figures = [["reward", comparison.reward], ["win rate", comparison.win_rate]].filter(([, one]) => one);
+    const texts = figures.map(([name, one]) => `${name} ${formatSigned(one.difference)}${span(one)}`);
     replace(this._verdict,
-      el("strong", { text: found.reward.shown ? "Right minus left: " : "No difference shown: " }),
-      el("span", { text: `${texts.join(" · ")}, over ${plural(found.pairs, "pair")} in ${plural(found.clusters, "cluster")} of tasks` }));
+      el("strong", { text: comparison.reward.shown ? "Right minus left: " : "No difference shown: " }),
+      el("span", { text: `${texts.join(" · ")}, over ${plural(comparison.pairs, "pair")} in ${plural(comparison.clusters, "cluster")} of tasks` }));
   }
 
   _filter() {

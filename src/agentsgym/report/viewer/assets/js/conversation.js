@@ -35,7 +35,7 @@ function episodeOf(episode, number, several, options) {
         : el("span", { class: `chip ${episode.win ? "won" : "lost"}`, text: winText(episode.win) }),
       el("span", { class: "chip", text: `ended: ${episode.stop}` }),
     ),
-    episode.system === null ? null : said("system", "system prompt", episode.system),
+    episode.system === null ? null : turn("system", "system prompt", episode.system),
     ...episode.steps.flatMap((step, at) => stepOf(step, at, options)),
   );
 }
@@ -45,7 +45,7 @@ export function stepOf(step, at, options = {}) {
   return el(
     "div",
     { class: "step", data: { step: at } },
-    said("observation", note ? "question for a note" : "observation", step.observation),
+    turn("observation", note ? "question for a note" : "observation", step.observation),
     el(
       "div",
       { class: note ? "turn action note" : "turn action" },
@@ -57,38 +57,38 @@ export function stepOf(step, at, options = {}) {
   );
 }
 
-function said(kind, title, text) {
+function turn(kind, title, text) {
   return el("div", { class: `turn ${kind}` }, el("h4", {}, el("span", { text: title })), longText(text));
 }
 
 function badges(step, { estimator }) {
-  const found = [];
+  const chips = [];
   if (step.kind !== "reflection") {
     const tone = step.reward > 0 ? " plus" : step.reward < 0 ? " minus" : "";
-    found.push(el("span", { class: `chip${tone}`, text: `reward ${formatNumber(step.reward)}` }));
+    chips.push(el("span", { class: `chip${tone}`, text: `reward ${formatNumber(step.reward)}` }));
   }
   const credit = step.credit?.[estimator];
   if (credit !== undefined && credit !== null) {
-    found.push(el("span", { class: "chip", text: `${estimator} ${formatSigned(credit)}` }));
+    chips.push(el("span", { class: "chip", text: `${estimator} ${formatSigned(credit)}` }));
   }
-  if (step.malformed) found.push(el("span", { class: "chip minus", text: "malformed" }));
-  if (step.truncated) found.push(el("span", { class: "chip minus", text: "cut off" }));
+  if (step.malformed) chips.push(el("span", { class: "chip minus", text: "malformed" }));
+  if (step.truncated) chips.push(el("span", { class: "chip minus", text: "cut off" }));
   if (step.anchor) {
-    found.push(el("span", {
+    chips.push(el("span", {
       class: "chip anchor",
       text: `state ⚓${step.anchor[0]}, in ${step.anchor[1]} steps of the group`,
     }));
   }
-  return found;
+  return chips;
 }
 
 // What the environment told in `info`, without what the badges already say: short values in a line,
 // the others below it.
 function notes(info) {
-  const told = Object.entries(info ?? {}).filter(([name, value]) => !isTold(name, value));
-  if (!told.length) return null;
-  const short = told.filter(([, value]) => isShort(value));
-  const long = told.filter(([, value]) => !isShort(value));
+  const facts = Object.entries(info ?? {}).filter(([name, value]) => !isKnown(name, value));
+  if (!facts.length) return null;
+  const short = facts.filter(([, value]) => isShort(value));
+  const long = facts.filter(([, value]) => !isShort(value));
   const line = short.map(([name, value]) => `${name}: ${value}`);
   if (!long.length) return el("p", { class: "notes", text: line.join(" · ") });
   return el(
@@ -104,7 +104,7 @@ function notes(info) {
   );
 }
 
-function isTold(name, value) {
+function isKnown(name, value) {
   if (value === null || ["win", "anchor", "stop_reason"].includes(name)) return true;
   if (name === "metrics") return Object.values(value).every((number) => number === 0);
   return typeof value === "object" && Object.keys(value).length === 0;

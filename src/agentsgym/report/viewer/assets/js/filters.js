@@ -14,13 +14,13 @@ export const COLUMNS = [
 ];
 
 export function marks(entry) {
-  const found = [];
-  if (entry.failed) found.push("failed");
-  if (entry.malformed) found.push(`${entry.malformed} malformed`);
-  if (entry.truncated) found.push(`${entry.truncated} cut off`);
-  if (entry.rows > 1) found.push(`${entry.rows} rows`);
-  if (entry.recorded) found.push("trainer’s numbers");
-  return found;
+  const texts = [];
+  if (entry.failed) texts.push("failed");
+  if (entry.malformed) texts.push(`${entry.malformed} malformed`);
+  if (entry.truncated) texts.push(`${entry.truncated} cut off`);
+  if (entry.rows > 1) texts.push(`${entry.rows} rows`);
+  if (entry.recorded) texts.push("trainer’s numbers");
+  return texts;
 }
 
 export const NO_FILTER = {
@@ -36,18 +36,18 @@ export function filtered(entries, filter, hits) {
 
 function testsOf(filter, hits) {
   const tests = [];
-  const wanted = (value, test) => value !== "" && tests.push(test);
-  wanted(filter.set, (e) => setKey(e.set) === filter.set || e.set.phase === filter.set);
-  wanted(filter.env, (e) => e.env === filter.env);
-  wanted(filter.stop, (e) => e.stop.includes(filter.stop));
-  wanted(filter.group, (e) => e.group === Number(filter.group));
-  wanted(filter.least, (e) => e.reward !== null && e.reward >= Number(filter.least));
-  wanted(filter.most, (e) => e.reward !== null && e.reward <= Number(filter.most));
-  wanted(filter.result, RESULTS[filter.result]?.test);
-  wanted(filter.marked, MARKS[filter.marked]?.test);
+  const add = (value, test) => value !== "" && tests.push(test);
+  add(filter.set, (e) => setKey(e.set) === filter.set || e.set.phase === filter.set);
+  add(filter.env, (e) => e.env === filter.env);
+  add(filter.stop, (e) => e.stop.includes(filter.stop));
+  add(filter.group, (e) => e.group === Number(filter.group));
+  add(filter.least, (e) => e.reward !== null && e.reward >= Number(filter.least));
+  add(filter.most, (e) => e.reward !== null && e.reward <= Number(filter.most));
+  add(filter.result, RESULTS[filter.result]?.test);
+  add(filter.marked, MARKS[filter.marked]?.test);
   const task = filter.task.toLowerCase();
-  wanted(task, (e) => e.task.toLowerCase().includes(task));
-  wanted(filter.text, (e) => hits.has(e));
+  add(task, (e) => e.task.toLowerCase().includes(task));
+  add(filter.text, (e) => hits.has(e));
   return tests;
 }
 
@@ -98,20 +98,20 @@ export class Search {
 
   async start(text, entries) {
     const run = ++this._run;
-    const wanted = text.trim().toLowerCase();
+    const needle = text.trim().toLowerCase();
     this.hits = new Set();
-    this.done = wanted === "";
+    this.done = needle === "";
     if (this.done) return;
-    let told = performance.now();
+    let reported = performance.now();
     for (const [place, entry] of entries.entries()) {
       const { detail } = await this._store.detail(entry);
       if (run !== this._run) return;
-      if (says(detail, entry, wanted)) this.hits.add(entry);
-      if (performance.now() - told > 120) {
+      if (says(detail, entry, needle)) this.hits.add(entry);
+      if (performance.now() - reported > 120) {
         this._onProgress(place + 1, entries.length);
         await new Promise((resolve) => setTimeout(resolve));
         if (run !== this._run) return;
-        told = performance.now();
+        reported = performance.now();
       }
     }
     this.done = true;
@@ -123,7 +123,7 @@ export class Search {
   }
 }
 
-function says(detail, entry, wanted) {
+function says(detail, entry, needle) {
   detail.searchable ??= [
     entry.task,
     detail.error ?? "",
@@ -132,5 +132,5 @@ function says(detail, entry, wanted) {
       ...episode.steps.flatMap((step) => [step.observation, step.action]),
     ]),
   ].join("\n").toLowerCase();
-  return detail.searchable.includes(wanted);
+  return detail.searchable.includes(needle);
 }

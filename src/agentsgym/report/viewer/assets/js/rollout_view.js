@@ -21,16 +21,16 @@ export class RolloutView {
   }
 
   async fill() {
-    const found = await this._store.detail(this.entry);
+    const rollout = await this._store.detail(this.entry);
     this.tokens = null;
     if (this.view === "tokens") {
-      this.tokens = new TokensView(found);
+      this.tokens = new TokensView(rollout);
       replace(this._body, this.tokens.element);
     } else if (this.view === "group") {
       replace(this._body, await this._sideBySide());
     } else {
-      replace(this._body, this._creditSwitch(found.detail),
-        conversation(found.detail, { estimator: this._estimator(found.detail) }), more(found.detail));
+      replace(this._body, this._creditSwitch(rollout.detail),
+        conversation(rollout.detail, { estimator: this._estimator(rollout.detail) }), more(rollout.detail));
     }
   }
 
@@ -117,7 +117,7 @@ export class RolloutView {
 
   async _sideBySide() {
     const members = this._members();
-    const found = await Promise.all(members.map((one) => this._store.detail(one)));
+    const rollouts = await Promise.all(members.map((one) => this._store.detail(one)));
     return el(
       "div",
       { class: "side-by-side", tabIndex: 0, role: "region", "aria-label": "The group side by side" },
@@ -128,7 +128,7 @@ export class RolloutView {
           el("a", { href: addressOf(one), text: `rollout ${one.rollout}` }),
           el("span", { class: "chip", text: `reward ${formatNumber(one.reward)}` }),
           one.win === null ? null : el("span", { class: `chip ${one.win === 1 ? "won" : "lost"}`, text: winText(one.win) })),
-        conversation(found[at].detail, { estimator: this._estimator(found[at].detail) }),
+        conversation(rollouts[at].detail, { estimator: this._estimator(rollouts[at].detail) }),
       )),
     );
   }

@@ -120,19 +120,19 @@ export class RolloutsView {
       name, value: this.filter[name], ...properties,
       on: { input: (event) => this._set(name, event.target.value) },
     });
-    const named = (table) => Object.entries(table).map(([value, { text }]) => ({ value, text }));
+    const optionsOf = (table) => Object.entries(table).map(([value, { text }]) => ({ value, text }));
     replace(this._fields,
       labelled("search the conversations", input("text", { type: "search", class: "wide" })),
       labelled("played", choice("set", this._setOptions())),
       envs.length > 1
         ? labelled("environment", choice("env", envs.map((value) => ({ value, text: value })))) : null,
-      labelled("result", choice("result", named(RESULTS))),
+      labelled("result", choice("result", optionsOf(RESULTS))),
       labelled("ended", choice("stop", stops.map((value) => ({ value, text: value })))),
       labelled("task", input("task", { type: "text" })),
       labelled("group", input("group", { type: "number", min: 0, class: "short" })),
       labelled("reward from", input("least", { type: "number", step: "any", class: "short" })),
       labelled("to", input("most", { type: "number", step: "any", class: "short" })),
-      labelled("marks", choice("marked", named(MARKS))),
+      labelled("marks", choice("marked", optionsOf(MARKS))),
       button("Clear", () => this._clear(), { class: "quiet" }),
     );
   }

@@ -6,19 +6,19 @@ import { formatNumber, formatSeconds, formatShare, nameOf, setName } from "./tex
 export function runView(store) {
   const charts = [];
   const { sections, constant } = chartsOf(store.sources);
-  const drawn = sections.map(({ title, charts: own }) => {
+  const panels = sections.map(({ title, charts: own }) => {
     const figures = own.map((one) => curve(one, store));
     charts.push(...figures);
     return { title, figures };
   });
   // Of one run, the scores stand beside the table.
-  const score = store.sources.length === 1 && drawn[0]?.title === "Score" ? drawn.shift() : null;
+  const score = store.sources.length === 1 && panels[0]?.title === "Score" ? panels.shift() : null;
   const element = el(
     "div",
     { class: "run" },
     el("div", { class: store.sources.length > 1 ? "two-runs" : "" },
       ...store.sources.map((source, number) => header(source, number, store, score))),
-    ...drawn.map(({ title, figures }) => el("section", { class: "panel" }, el("h2", { text: title }),
+    ...panels.map(({ title, figures }) => el("section", { class: "panel" }, el("h2", { text: title }),
       el("div", { class: "charts" }, ...figures), title === "Score" ? bars() : null)),
     constants(constant),
     ...store.sources.map((source) => configuration(source, store)),
@@ -147,8 +147,8 @@ function beforeAfter(summary, titles) {
 }
 
 function trialName(name) {
-  const found = /^episode_(\d+)\/(.+)$/.exec(name);
-  return found ? `episode ${found[1]}: ${found[2].replace(/_/g, " ")}` : name.replace(/_/g, " ");
+  const match = /^episode_(\d+)\/(.+)$/.exec(name);
+  return match ? `episode ${match[1]}: ${match[2].replace(/_/g, " ")}` : name.replace(/_/g, " ");
 }
 
 function names(figures, key) {
@@ -225,7 +225,7 @@ function times(summary) {
 
 function curve({ title, lines }, store) {
   const several = store.sources.length > 1;
-  const drawn = lines.map((line) => {
+  const curves = lines.map((line) => {
     const { metrics } = store.sources[line.source];
     const values = metrics.values[line.name];
     const points = metrics.step.map((step, at) => [step, values[at]]).filter(([, y]) => y !== null);
@@ -235,12 +235,12 @@ function curve({ title, lines }, store) {
   });
   const intervals = lines.length && ["reward", "win_rate"].includes(lines[0].metric)
     ? intervalsOf(lines[0].metric, lines, store) : [];
-  return chart({ title, lines: drawn, intervals });
+  return chart({ title, lines: curves, intervals });
 }
 
 // Intervals of the sets whose rollouts were read. Training's are over the tasks of one step.
 function intervalsOf(metric, lines, store) {
-  const found = [];
+  const intervals = [];
   store.sources.forEach((source, number) => {
     for (const set of source.sets) {
       const interval = set.figures?.[`${metric}_ci95`];
@@ -250,7 +250,7 @@ function intervalsOf(metric, lines, store) {
       const line = Math.max(0, lines.findIndex(
         (one) => one.source === number && one.held === (set.phase === "eval")));
       const held = set.phase === "before" || set.phase === "after";
-      found.push({
+      intervals.push({
         x: set.phase === "train" ? set.step + 1 : set.phase === "after" ? (source.summary?.steps ?? set.step) : set.step,
         y: value, low: interval[0], high: interval[1], line,
         color: held ? (number ? "held-2" : "held") : undefined,
@@ -258,7 +258,7 @@ function intervalsOf(metric, lines, store) {
       });
     }
   });
-  return found;
+  return intervals;
 }
 
 function configuration(source, store) {

@@ -27,8 +27,8 @@ export class Store {
   // The list of a set's rollouts.
   async loadSet(set) {
     if (set.rollouts) return set.rollouts;
-    set.loading ??= this._read(`set/${set.source}/${set.id}`).then((found) => {
-      Object.assign(set, found, { loading: undefined });
+    set.loading ??= this._read(`set/${set.source}/${set.id}`).then((list) => {
+      Object.assign(set, list, { loading: undefined });
       number(set);
     }, (error) => {
       set.loading = undefined;
@@ -42,11 +42,11 @@ export class Store {
   comparison(left, right) {
     const key = `comparison/${left.source}/${left.id}/${right.source}/${right.id}`;
     if (!this._comparisons.has(key)) {
-      const found = this._read(key).catch((error) => {
+      const answer = this._read(key).catch((error) => {
         if (this.served) throw error;
         return {};  // a page in a file has those of the evaluations
       });
-      this._comparisons.set(key, found.then((one) => (one.pairs ? one : null)));
+      this._comparisons.set(key, answer.then((one) => (one.pairs ? one : null)));
     }
     return this._comparisons.get(key);
   }
@@ -63,9 +63,9 @@ export class Store {
     let block = this._blocks.get(key);
     this._blocks.delete(key);
     if (!block) {
-      block = this._read(key).then((found) => {
-        found.specialSet = new Set(found.special);
-        return found;
+      block = this._read(key).then((content) => {
+        content.specialSet = new Set(content.special);
+        return content;
       });
       block.catch(() => this._blocks.delete(key));
     }
@@ -117,9 +117,9 @@ function blockOf(entry) {
 
 // A piece of the page in a file.
 async function embedded(address) {
-  const found = document.getElementById(address);
-  if (!found) throw new Error("the page does not contain these rollouts");
-  return unpack(JSON.parse(found.textContent));
+  const element = document.getElementById(address);
+  if (!element) throw new Error("the page does not contain these rollouts");
+  return unpack(JSON.parse(element.textContent));
 }
 
 // A piece from the page's server.

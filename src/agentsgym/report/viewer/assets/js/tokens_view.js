@@ -8,11 +8,11 @@ const FIRST_TOKENS = 4000;
 let chosen = "advantage";
 
 export class TokensView {
-  constructor(found) {
-    this._detail = found.detail;
-    this._rows = rowsOf(found);
+  constructor(rollout) {
+    this._detail = rollout.detail;
+    this._rows = rowsOf(rollout);
     this._tokens = this._rows.flatMap((row) => row.tokens);
-    this._colorings = colorings(estimatorsOf(found.detail));
+    this._colorings = colorings(estimatorsOf(rollout.detail));
     this._elements = [];
     this._current = null;
     this._legend = el("div", { class: "legend" });
