@@ -10,8 +10,8 @@ import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.embedded.in_process import end_of_turn_ids
 from agentsgym.generation.factory import make_trainable
+from agentsgym.generation.models import end_of_turn_ids
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.generation.vllm.launcher import NoCommand, find_program

@@ -15,9 +15,8 @@ from torch import Tensor
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
-from agentsgym.generation.embedded.in_process import rope_parameters
 from agentsgym.generation.embedded.kv_cache import KVMemory
-from agentsgym.generation.models import UnsupportedModelError
+from agentsgym.generation.models import UnsupportedModelError, rope_parameters
 from agentsgym.types import SamplingParams
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}

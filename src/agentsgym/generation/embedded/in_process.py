@@ -5,7 +5,7 @@ a change of the weights `update_weights` must be called.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 
 from agentsgym.generation.embedded.batch import Counters, RowTable, sample_tokens
 from agentsgym.generation.embedded.precision import ModelCopy
+from agentsgym.generation.models import end_of_turn_ids, positions_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.tokens import ActionText
 from agentsgym.types import (
@@ -26,45 +27,7 @@ from agentsgym.types.protocols import check_submitted
 from agentsgym.types.records import Ints
 from agentsgym.types.requests import context_overflow
 
-_STOP_WINDOW = (
-    16  # tokens decoded beyond a stop string's own length; pieces may be empty or partial
-)
-
-
-def positions_of(config: Any) -> int | None:
-    """The longest sequence that a model of `config` reads; None: no bound.
-
-    Where positions change beyond a length (rope types dynamic and longrope), it is that length: a
-    longer row would give its earlier tokens other probabilities than those they were sampled with.
-    """
-    positions: int | None = getattr(config, "max_position_embeddings", None)
-    for rope in rope_parameters(config):
-        if rope.get("rope_type") in ("dynamic", "longrope"):
-            first = rope.get("original_max_position_embeddings")
-            first = first or getattr(config, "original_max_position_embeddings", None)
-            positions = first or positions
-    return positions
-
-
-def rope_parameters(config: Any) -> list[dict[str, Any]]:
-    """The parameters of rotary positions: one for all layers, or one for each type of layer."""
-    ropes = getattr(config, "rope_parameters", None) or {}
-    nested = [value for value in ropes.values() if isinstance(value, dict)]
-    return nested or [ropes]
-
-
-def end_of_turn_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
-    """The tokenizer's end-of-sequence id and all ids in the model's generation config."""
-    generation = getattr(model, "generation_config", None)
-    ends = getattr(generation, "eos_token_id", None)
-    ids: set[int] = set(_as_ids(getattr(tokenizer, "eos_token_id", None))) | set(_as_ids(ends))
-    return tuple(sorted(ids))
-
-
-def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else value
+_STOP_WINDOW = 16  # more tokens than a stop string is long; pieces may be empty or partial
 
 
 def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str]) -> bool:
