@@ -41,8 +41,8 @@ class GuessEnv(vf.Env[GuessEnvConfig]):
                 digits = [int(letter) for letter in segment.last_reply if letter in "0123456789"]
                 won = digits[:1] == [task.data.number]
                 if won or guesses == MOST_GUESSES:
-                    interaction.trace.info["found"] = won
-                    interaction.trace.record_reward("found", won * (1.0 - 0.1 * guesses))
+                    interaction.trace.info["won"] = won
+                    interaction.trace.record_reward("won", won * (1.0 - 0.1 * guesses))
                     break
                 hint = "Higher." if digits[:1] < [task.data.number] else "Lower."
                 segment = await interaction.turn(hint)

@@ -99,9 +99,9 @@ def test_the_best_player_is_evaluated(invoke):
         "split=hints", "hints=2", "--episodes", "32", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert found["episodes"] == found["tasks"] == 32 and found["clusters"] == 32
-    assert found["regret"] == 0.0 and found["win_rate"] == found["reference"]
+    evaluation = json.loads(result.stdout)
+    assert evaluation["episodes"] == evaluation["tasks"] == 32 and evaluation["clusters"] == 32
+    assert evaluation["regret"] == 0.0 and evaluation["win_rate"] == evaluation["reference"]
 
 
 def test_train_evaluate_and_train_again(invoke, workplace):

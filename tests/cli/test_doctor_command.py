@@ -81,8 +81,8 @@ def test_a_hopeless_training_is_told_so(invoke, tmp_path, monkeypatch):
     result = invoke("doctor", "runs/hopeless", "--json")
     assert result.exit_code == 1, result.stderr
     data = json.loads(result.stdout)
-    found = {one["fault"]: one for one in data["findings"]}
-    assert set(found) == {
+    findings = {one["fault"]: one for one in data["findings"]}
+    assert set(findings) == {
         "rollouts_fail",
         "reference_loses",
         "malformed_actions",
@@ -90,9 +90,9 @@ def test_a_hopeless_training_is_told_so(invoke, tmp_path, monkeypatch):
         "no_signal",
         "rows_break",
     }
-    assert "the answerer is down" in str(found["rollouts_fail"]["evidence"])
-    assert "the template changes earlier turns" in str(found["rows_break"]["evidence"])
+    assert "the answerer is down" in str(findings["rollouts_fail"]["evidence"])
+    assert "the template changes earlier turns" in str(findings["rows_break"]["evidence"])
     assert data["sets_read"] == ["train-0", "train-1", "train-2"]
-    name = found["rollouts_fail"]["rollouts"][0]
+    name = findings["rollouts_fail"]["rollouts"][0]
     shown = invoke("view", "runs/hopeless", "--rollout", name)
     assert shown.exit_code == 0 and Path("runs/hopeless/view.html").is_file()

@@ -34,8 +34,8 @@ def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
     monkeypatch.setenv("SOME_KEY", KEY)
     server = serve(key=KEY)
     command = ("eval", "chat:some-model", *BANDIT, f"engine.urls={server.url}", "--json")
-    found = figures(invoke(*command, "engine.key_env=SOME_KEY"))
-    assert (found["episodes"], found["failures"]) == (4, 0)
+    evaluation = figures(invoke(*command, "engine.key_env=SOME_KEY"))
+    assert (evaluation["episodes"], evaluation["failures"]) == (4, 0)
     bodies = server.bodies
     assert {body["model"] for body in bodies} == {"some-model"}
     assert {body["max_tokens"] for body in bodies} == {512}
@@ -75,8 +75,8 @@ def test_a_chat_evaluation_needs_no_torch(serve):
 
 def test_eval_asks_vllm_servers(invoke, workplace, vllm):
     command = ("eval", "model", *DIGIT, f"engine.urls={vllm.url}", "engine.served_model=tiny")
-    found = figures(invoke(*command))
-    assert (found["episodes"], found["failures"]) == (4, 0)
+    evaluation = figures(invoke(*command))
+    assert (evaluation["episodes"], evaluation["failures"]) == (4, 0)
     assert vllm.completions > 0 and vllm.loaded == []
     assert {model for model, _ in vllm.served} == {"tiny"}
 
@@ -85,8 +85,8 @@ def test_the_settings_of_an_endpoint_are_those_of_chat_models(invoke, workplace,
     """Where none is named they are those of the first model that is no scripted agent."""
     server = serve(say=lambda _: "7")
     command = ("eval", "model", *DIGIT, "--vs", "chat:m", f"engine.urls={server.url}")
-    found = figures(invoke(*command))
-    assert found["evaluations"][1]["win_rate"] == 1.0 and len(server.bodies) == 4
+    report = figures(invoke(*command))
+    assert report["evaluations"][1]["win_rate"] == 1.0 and len(server.bodies) == 4
     turned = invoke("eval", "agent:random", *BANDIT, "--vs", "tiny", f"engine.urls={server.url}")
     assert "no server can serve it" in turned.stderr
 
@@ -108,12 +108,12 @@ def test_play_shows_what_a_chat_model_sees_and_says(invoke, serve):
 
 
 def test_the_seed_of_play_draws_what_the_model_says(invoke, workplace):
-    said = {}
+    outputs = {}
     for seed in ("0", "1", "0"):
         result = invoke("play", "digit.DigitEnv", "--agent", "model", "--seed", seed)
         assert result.exit_code == 0 and "The agent" in result.stdout, result.output
-        assert said.setdefault(seed, result.stdout) == result.stdout
-    assert said["0"] != said["1"]
+        assert outputs.setdefault(seed, result.stdout) == result.stdout
+    assert outputs["0"] != outputs["1"]
 
 
 def test_a_run_directory_plays_as_it_was_trained(invoke, workplace):
@@ -154,10 +154,10 @@ def test_a_run_directory_plays_the_game_of_its_run_or_another(invoke, workplace)
     [["eval", "model", *BANDIT, "--episodes", "2"], ["play", "Bandit", "--agent", "model"]],
 )
 def test_a_template_option_that_the_template_does_not_read_is_told(invoke, workplace, command):
-    told = "the chat template does not read 'enable_thinkin'"
+    message = "the chat template does not read 'enable_thinkin'"
     result = invoke(*command, "model.chat_template_kwargs={enable_thinkin: false}")
-    assert result.exit_code == 0 and told in " ".join(result.stderr.split())
-    assert told not in " ".join(invoke(*command).stderr.split())
+    assert result.exit_code == 0 and message in " ".join(result.stderr.split())
+    assert message not in " ".join(invoke(*command).stderr.split())
     scripted = ["agent:random" if word == "model" else word for word in command]
     result = invoke(*scripted, "model.chat_template_kwargs={enable_thinking: false}")
     assert "chat_template_kwargs: no effect" in " ".join(result.stderr.split())
@@ -198,14 +198,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_does_not_work_is_refused_with_a_sentence(invoke, tmp_path, monkeypatch, name):
-    arguments, told = REFUSED[name]
+    arguments, message = REFUSED[name]
     monkeypatch.chdir(tmp_path)
     run = {"env": "Bandit", "model": "builtin:quickstart", "train": {"max_steps": 1}}
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(run))
     result = invoke(*arguments)
     assert result.exit_code in (1, 2), result.output
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    assert told in result.stderr and "unexpected" not in result.stderr
+    assert message in result.stderr and "unexpected" not in result.stderr
 
 
 def test_the_servers_of_a_strangers_run_are_not_asked(invoke, workplace, vllm):

@@ -231,16 +231,16 @@ def test_install_commands_fit_where_the_package_comes_from(monkeypatch, tmp_path
         monkeypatch.chdir(root)
         assert names.install_command("train") == "pip install -e '.[train]'"
     monkeypatch.setattr(names, "_source_tree", lambda: None)
-    told = {
+    commands = {
         "": "pip install 'agentsgym[train]'",
         '{"url": "file:///a/b.whl", "archive_info": {}}':
             "pip install 'agentsgym[train] @ file:///a/b.whl'",
         '{"url": "https://x/y", "vcs_info": {"vcs": "git"}}':
             "pip install 'agentsgym[train] @ git+https://x/y'",
     }  # fmt: skip
-    for text, command in told.items():
-        found = type("Distribution", (), {"read_text": lambda self, _, text=text: text})()
-        monkeypatch.setattr(names.importlib.metadata, "distribution", lambda _, f=found: f)
+    for text, command in commands.items():
+        distribution = type("Distribution", (), {"read_text": lambda self, _, text=text: text})()
+        monkeypatch.setattr(names.importlib.metadata, "distribution", lambda _, f=distribution: f)
         assert names.install_command("train") == command
 
 

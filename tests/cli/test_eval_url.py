@@ -67,8 +67,8 @@ def test_an_endpoint_that_lists_its_models_needs_no_name(invoke, chat):
 def test_a_vllm_server_without_a_tokenizer_here_is_asked_by_chat(chat):
     chat.names = ["org/some-model"]
     chat.listed = {"owned_by": "vllm", "root": "org/some-model", "max_model_len": 512}
-    found = ask(chat.url, None)
-    assert found.is_vllm and found.folder is None
+    endpoint = ask(chat.url, None)
+    assert endpoint.is_vllm and endpoint.folder is None
 
 
 @pytest.mark.parametrize(

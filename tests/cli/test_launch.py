@@ -61,10 +61,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_launched_is_refused_before_anything_is_loaded(invoke, workplace, name):
-    settings, told = REFUSED[name]
+    settings, message = REFUSED[name]
     result = invoke("train", "toy.yaml", "model=nowhere", "engine.launch=1", *settings)
     assert result.exit_code == 2, result.output
-    assert told in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert message in result.stderr and len(result.stderr.strip().splitlines()) == 1
     assert not (workplace / "runs").exists()
 
 

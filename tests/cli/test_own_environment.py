@@ -49,9 +49,9 @@ def test_scripted_agents_play_it_here_and_in_worker_processes(page, invoke, kind
         "eval", f"agent:{kind}", "--env", "letters.LettersEnv", f"workers={workers}",
         "--episodes", "32", "--json",
     )  # fmt: skip
-    found = json.loads(result.stdout)
+    evaluation = json.loads(result.stdout)
     # Among 16 words, four guesses hit with 1 - (15/16)^4 = 0.23.
-    assert found["failures"] == 0 and 0.0 < found["win_rate"] < 0.6
+    assert evaluation["failures"] == 0 and 0.0 < evaluation["win_rate"] < 0.6
 
 
 def test_a_player_that_it_does_not_have_is_refused_in_a_line(page, invoke):

@@ -21,7 +21,7 @@ def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["Bandit", "--host", "0.0.0.0"], "others can reach the server"),
         (["Bandit", "--token-env", "NOT_SET_HERE"], "set the environment variable NOT_SET_HERE"),
@@ -29,5 +29,5 @@ def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch):
         (["Nothing"], "no environment is registered as 'Nothing'"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence(arguments, told):
-    assert told in refused(*arguments)
+def test_what_cannot_be_served_is_one_sentence(arguments, message):
+    assert message in refused(*arguments)

@@ -45,7 +45,7 @@ def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (("missing/tokenizer/here",), 2, "missing/tokenizer/here"),
         (("agent:random",), 2, "no tokenizer"),
@@ -57,11 +57,11 @@ def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
         (("plain", "model.chat_template_kwargs=3"), 2, "chat_template_kwargs"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(invoke, tokenizers, arguments, status, said):
+def test_what_is_wrong_is_told_in_one_line(invoke, tokenizers, arguments, status, message):
     result = invoke("tokens", *arguments)
     assert result.exit_code == status, result.output
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_template_that_refuses_turns_is_status_one(invoke, tokenizers):

@@ -166,7 +166,7 @@ def _trainer(folder: Path, calm: bool, engine: Any, record: Record) -> Any:
     )
 
 
-def _said(rollout: Any) -> Any:
+def _outcome(rollout: Any) -> Any:
     rows = [(row.token_ids.tolist(), row.spans) for row in rollout.rows]
     return rows, rollout.final_reward
 
@@ -190,4 +190,4 @@ def test_a_training_in_a_storm_loses_only_what_was_hit(tmp_path: Path) -> None:
         assert any(words in rollout.error for words in EXPECTED), rollout.error
         assert not any(row.agent_tokens for row in rollout.rows)
     for key in stormy.played.keys() - failed.keys():
-        assert _said(stormy.played[key]) == _said(calm.played[key]), key
+        assert _outcome(stormy.played[key]) == _outcome(calm.played[key]), key

@@ -59,7 +59,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
     with closing(CompletionsServer(engine, follow=True)) as server:
         (tmp_path / "run.yaml").write_text(RUN.format(url=server.url, steps=STEPS))
         train(tmp_path, "whole").communicate()
-        whole = told(tmp_path / "whole")
+        whole = results_of(tmp_path / "whole")
         assert whole
         killed = 0
         for number in range(KILLS):
@@ -68,9 +68,9 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) ->
             killed += _kill_at(process, tmp_path / name, rng.uniform(0, STEPS))
             assert _left_behind(name) == 0
             again = ["--resume"] if (tmp_path / name / "config.yaml").is_file() else []
-            said = train(tmp_path, name, *again).communicate()[0]
-            resumed = told(tmp_path / name)
-            assert resumed.keys() == whole.keys(), said[-2000:]
+            output = train(tmp_path, name, *again).communicate()[0]
+            resumed = results_of(tmp_path / name)
+            assert resumed.keys() == whole.keys(), output[-2000:]
             for what, value in whole.items():
                 assert resumed[what] == value, what
             shutil.rmtree(tmp_path / name)
@@ -130,7 +130,7 @@ def _steps_of(run: Path) -> int:
         return 0
 
 
-def told(run: Path) -> dict[str, Any]:
+def results_of(run: Path) -> dict[str, Any]:
     """All that a run says but for times: metrics, rollouts, summary, weights."""
     from safetensors.numpy import load_file
 

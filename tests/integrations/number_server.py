@@ -73,7 +73,7 @@ class NumberServer(LocalServer):
         return line
 
     async def _play(self, line):
-        number, asked = 0, 0
+        number, turn = 0, 0
         async for message in line:
             data = json.loads(message.data)
             if data["type"] == "reset" and self.drops > 0:
@@ -84,11 +84,11 @@ class NumberServer(LocalServer):
                 self.resets.append(data["data"])
                 seed = data["data"].get("seed", data["data"].get("index"))
                 number = random.Random(seed if self.seeded else None).randrange(10**9)
-                asked = 0
+                turn = 0
                 await line.send_json(observation(f"A number, {number % 1000} or so."))
                 continue
-            asked += 1
-            if asked == 2 and self.fault is not None:
+            turn += 1
+            if turn == 2 and self.fault is not None:
                 await self._fail(line)
                 continue
             guess = data["data"].get("guess")
@@ -97,9 +97,9 @@ class NumberServer(LocalServer):
                 problem["data"]["errors"] = [{"msg": "Input should be a whole number"}]
                 await line.send_json(problem)
                 continue
-            told = "right" if guess == number % 1000 else "higher"
-            done = told == "right"
-            await line.send_json(observation(told, 1.0 if done else 0.125, done))
+            hint = "right" if guess == number % 1000 else "higher"
+            done = hint == "right"
+            await line.send_json(observation(hint, 1.0 if done else 0.125, done))
 
     async def _fail(self, line):
         if self.fault == "vanish":

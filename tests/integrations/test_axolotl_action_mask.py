@@ -75,8 +75,8 @@ def test_the_gradient_is_that_of_credit_per_action(make, mask):
     trainer.model.train()
     output = trainer._generate_and_score_completions([{"prompt": p} for p in "aabb"])
     expected = [on_tokens(m, values) for m, values in zip(MASKS, ADVANTAGES)]
-    for row, wanted in zip(output["advantages"].tolist(), expected):
-        assert row == pytest.approx(wanted + [0.0] * (7 - len(wanted)))
+    for row, target in zip(output["advantages"].tolist(), expected):
+        assert row == pytest.approx(target + [0.0] * (7 - len(target)))
     # What a rollout says of other tokens must not matter.
     off = (output["tool_mask"] == 0) | (output["completion_mask"] == 0)
     output["advantages"][off] = 100.0

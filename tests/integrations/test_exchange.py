@@ -30,12 +30,12 @@ def loop():
 async def count_to(number, exchange):
     """A framework that owns its loop: it asks until it hears its number; fewer asks earn more."""
     messages = [{"role": "user", "content": "say a number"}]
-    for asked in range(1, 10):
-        said = await exchange.ask(messages)
-        messages += [{"role": "assistant", "content": said}]
-        if said == str(number):
-            return 1.0 / asked
-        messages += [{"role": "user", "content": f"not {said}"}]
+    for turn in range(1, 10):
+        reply = await exchange.ask(messages)
+        messages += [{"role": "assistant", "content": reply}]
+        if reply == str(number):
+            return 1.0 / turn
+        messages += [{"role": "user", "content": f"not {reply}"}]
     return 0.0
 
 
@@ -150,7 +150,7 @@ async def hangs(exchange):
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         (raises, "ValueError: broken"),
         (exits, "SystemExit: not authenticated"),
@@ -160,17 +160,17 @@ async def hangs(exchange):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 @pytest.mark.parametrize("first", [True, False], ids=["at once", "after an action"])
-def test_a_fault_is_a_failed_rollout_within_seconds(loop, fault, told, first):
+def test_a_fault_is_a_failed_rollout_within_seconds(loop, fault, message, first):
     async def game(task, exchange):
         if not first:
             await exchange.ask([{"role": "user", "content": "go"}])
         return await fault(exchange)
 
-    env = ForeignEnv(loop, game, timeout=0.3 if "within" in told else 60.0)
+    env = ForeignEnv(loop, game, timeout=0.3 if "within" in message else 60.0)
     start = time.monotonic()
     (rollout,) = env.run_trial([{}], ScriptedAgent(["x"])).rollouts
     assert time.monotonic() - start < FAST
-    assert rollout.failed and told in rollout.error
+    assert rollout.failed and message in rollout.error
     assert len(rollout.episodes) == (0 if first else 1)
 
 

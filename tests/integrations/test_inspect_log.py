@@ -55,8 +55,8 @@ def logs(run, tmp_path_factory):
 
 
 def read(folder):
-    (found,) = list_eval_logs(str(folder))
-    return read_eval_log(found, resolve_attachments=True)
+    (log,) = list_eval_logs(str(folder))
+    return read_eval_log(log, resolve_attachments=True)
 
 
 def events(sample, kind):
@@ -118,8 +118,8 @@ def test_each_episode_is_a_span_and_free_shots_are_marked(tmp_path, carry):
     assert by_span == [["a", "b"], ["c", "d"]]
     assert [info.data["scored"] for info in events(sample, "info")] == [False, True]
     (rollout,) = read_rollouts(tmp_path / "run")
-    said = [m.text for m in sample.messages if m.role == "assistant"]
-    assert said == ["a", "b", "c", "d"]  # no episode's words twice
+    replies = [m.text for m in sample.messages if m.role == "assistant"]
+    assert replies == ["a", "b", "c", "d"]  # no episode's words twice
     last = events(sample, "model")[-1].input
     assert [m.text for m in last] == [m["content"] for m in rollout.conversations()[-1][0][:-1]]
 
@@ -150,5 +150,5 @@ def test_hostile_texts_are_only_text(tmp_path, plain_tokenizer):
     write_logs(Source(run), tmp_path / "logs", Filters(phases=("train",)))
     log = read(tmp_path / "logs")
     assert log.eval.viewer.trust_content is False
-    said = {turn.output.completion for sample in log.samples for turn in events(sample, "model")}
-    assert {text.encode(errors="replace").decode() for text in HOSTILE.values()} & said
+    replies = {turn.output.completion for sample in log.samples for turn in events(sample, "model")}
+    assert {text.encode(errors="replace").decode() for text in HOSTILE.values()} & replies

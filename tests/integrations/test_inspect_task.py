@@ -59,8 +59,8 @@ def model(answer):
     """A model that answers with a function of the conversation."""
 
     def custom(messages, tools, choice, config):
-        found = answer([(m.role, m.text) for m in messages])
-        return found if isinstance(found, ModelOutput) else output(found)
+        reply = answer([(m.role, m.text) for m in messages])
+        return reply if isinstance(reply, ModelOutput) else output(reply)
 
     return get_model("mockllm/model", custom_outputs=custom)
 
@@ -107,12 +107,12 @@ def test_games_are_those_of_run_trial(run, name, carry):
     samples = {(sample.id, sample.epoch): sample for sample in log.samples}
     for rollout in native:
         sample = samples[rollout.group, rollout.index + 1]
-        said = [step for episode in rollout.episodes for step in episode.steps]
-        assert [turn.output.completion for turn in turns(sample)] == [s.action for s in said]
-        assert step_rewards(sample) == [step.reward for step in said]
-        told = [episode["stop_reason"] for episode in sample.store["agentsgym"]["episodes"]]
-        assert told == [episode.stop_reason for episode in rollout.episodes]
-        asked = [
+        steps = [step for episode in rollout.episodes for step in episode.steps]
+        assert [turn.output.completion for turn in turns(sample)] == [s.action for s in steps]
+        assert step_rewards(sample) == [step.reward for step in steps]
+        reasons = [episode["stop_reason"] for episode in sample.store["agentsgym"]["episodes"]]
+        assert reasons == [episode.stop_reason for episode in rollout.episodes]
+        inputs = [
             [{"role": m.role, "content": m.text} for m in turn.input] for turn in turns(sample)
         ]
         seen = [
@@ -121,7 +121,7 @@ def test_games_are_those_of_run_trial(run, name, carry):
             for place, message in enumerate(messages)
             if message["role"] == "assistant"
         ]
-        assert asked == seen
+        assert inputs == seen
         assert sample.scores["reward"].value == pytest.approx(rollout.final_reward)
         spans = [e.name for e in sample.events if e.event == "span_begin" and "episode" in e.name]
         assert len(spans) == len(rollout.episodes)
@@ -198,9 +198,9 @@ def test_a_model_that_does_not_answer_in_time_does_not_hold_the_evaluation(tmp_p
 def test_a_full_context_ends_the_trial_as_natively(run):
     task = env_task("helpers.CountdownEnv", trust=["helpers"])
     log = run(task, lambda messages: output("", "model_length"), limit=1)
-    told = log.samples[0].store["agentsgym"]
-    assert told["episodes"][0]["stop_reason"] == "max_rollout_tokens"
-    assert told["episodes"][0]["steps"] == 0
+    stored = log.samples[0].store["agentsgym"]
+    assert stored["episodes"][0]["stop_reason"] == "max_rollout_tokens"
+    assert stored["episodes"][0]["steps"] == 0
 
 
 def test_an_environment_that_waits_steps_in_threads(run, monkeypatch):

@@ -119,7 +119,7 @@ def test_a_server_that_stays_full_fails_the_session():
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     [
         ("vanish", "ended the connection"),
         ("silent", "no answer within 0.3 s"),
@@ -133,11 +133,11 @@ def test_a_server_that_stays_full_fails_the_session():
     ],
     ids=lambda text: text[:60],
 )
-def test_a_faulty_server_fails_the_session_within_seconds(fault, told):
+def test_a_faulty_server_fails_the_session_within_seconds(fault, message):
     with NumberServer(fault=fault) as server:
         start = time.monotonic()
         rollout = play(server, "1", timeout=0.3)
-        assert told in rollout.error and time.monotonic() - start < 4
+        assert message in rollout.error and time.monotonic() - start < 4
         assert len(rollout.episodes[0].steps) == 1
 
 

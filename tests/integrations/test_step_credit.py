@@ -32,8 +32,8 @@ def test_a_rollout_without_actions_takes_no_part():
     failed = Actions.of([0], [1.0, 2.0], "rollout 1")
     assert failed == Actions((), ())
     one, two = (Actions.of([1], [r], "r") for r in (1.0, 0.0))
-    found = action_advantages([one, failed, two], 3, "rloo", {})
-    assert found == [[1.0], [], [-1.0]]
+    advantages = action_advantages([one, failed, two], 3, "rloo", {})
+    assert advantages == [[1.0], [], [-1.0]]
 
 
 def test_returns_to_go_against_the_others_at_the_same_step():
@@ -44,11 +44,11 @@ def test_returns_to_go_against_the_others_at_the_same_step():
         Actions.of([1], [5], "c"),
         Actions.of([1], [5], "d"),
     ]
-    found = action_advantages(rollouts, 2, "step_return", {})
+    advantages = action_advantages(rollouts, 2, "step_return", {})
     # G of a: 3, 2, 2; of b: 1, 1. No other rollout reached a third step.
-    np.testing.assert_allclose(found[0], [3 - 1, 2 - 1, 2])
-    np.testing.assert_allclose(found[1], [1 - 3, 1 - 2])
-    assert found[2:] == [[0.0], [0.0]]
+    np.testing.assert_allclose(advantages[0], [3 - 1, 2 - 1, 2])
+    np.testing.assert_allclose(advantages[1], [1 - 3, 1 - 2])
+    assert advantages[2:] == [[0.0], [0.0]]
 
 
 @pytest.mark.parametrize("name", ["gigpo", "trial_cv", "reward"])

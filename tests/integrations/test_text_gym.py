@@ -62,16 +62,16 @@ def test_play_through_the_adapter_equals_the_environment_itself():
     batch = DiceEnv().run_trial([{"seed": seed} for seed in range(8)], ScriptedAgent(guesses))
     for seed, rollout in enumerate(batch.rollouts):
         dice = Dice()
-        told, rewards = [dice.reset(seed=seed)[0]], []
+        observations, rewards = [dice.reset(seed=seed)[0]], []
         for guess in guesses:
             observation, reward, terminated, truncated, info = dice.step(guess)
-            told.append(observation)
+            observations.append(observation)
             rewards.append(reward)
             if terminated or truncated:
                 break
         dice.close()
         (episode,) = rollout.episodes
-        assert [step.observation for step in episode.steps] == told[: len(rewards)]
+        assert [step.observation for step in episode.steps] == observations[: len(rewards)]
         assert [step.reward for step in episode.steps] == rewards
         assert episode.steps[-1].info["gym"] == info
         assert episode.win == (rewards[-1] == 1.0)
@@ -146,7 +146,7 @@ def test_every_shape_of_answers_is_read(first, answer):
 
 
 @pytest.mark.parametrize(
-    ("first", "answer", "told"),
+    ("first", "answer", "message"),
     [
         (np.zeros(3), None, "an observation must be text"),
         ([{"role": "tool", "content": "x"}], None, "roles system and user"),
@@ -155,9 +155,9 @@ def test_every_shape_of_answers_is_read(first, answer):
         ("go", (3, 1.0, False, {}), "an observation must be text"),
     ],
 )
-def test_what_has_no_place_in_a_text_conversation_is_named(first, answer, told):
+def test_what_has_no_place_in_a_text_conversation_is_named(first, answer, message):
     (rollout,) = made(Gym(first, answer)).run_trial([{}], ScriptedAgent(["x"])).rollouts
-    assert rollout.failed and told in rollout.error
+    assert rollout.failed and message in rollout.error
 
 
 def test_a_seed_must_be_a_number():

@@ -30,8 +30,8 @@ def test_a_trial_through_the_tool(made):
     env = CountdownEnv()
     task = row(env, {"rewards": [0.5, 0.0, 1.0]})
     assert made.reset(**task, prompt=[]) == "Is it an animal?"
-    said = [made.act(action) for action in ("a", "bad", "c", "d")]
-    assert said == ["The number is 1", "The number is 2", OVER, OVER]
+    observations = [made.act(action) for action in ("a", "bad", "c", "d")]
+    assert observations == ["The number is 1", "The number is 2", OVER, OVER]
     native = env.run_trial([task], ScriptedAgent(["a", "bad", "c"]))
     assert made.get_reward() == native["final_rewards"][0]
 

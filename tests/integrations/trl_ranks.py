@@ -65,5 +65,5 @@ def everything(out: Path, processes: int) -> dict:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    found = everything(folder, 2)
-    torch.save(found, folder / f"rank{found['rank']}.pt")
+    results = everything(folder, 2)
+    torch.save(results, folder / f"rank{results['rank']}.pt")

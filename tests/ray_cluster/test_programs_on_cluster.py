@@ -89,8 +89,8 @@ def train(place, cluster):
 def whole(train, place):
     """The steps of a run that nothing disturbs."""
     program = train("run.yaml", "output_dir=whole")
-    said, _ = program.communicate(timeout=300)
-    assert program.returncode == 0, said
+    output, _ = program.communicate(timeout=300)
+    assert program.returncode == 0, output
     return steps_of(place / "whole")
 
 
@@ -114,8 +114,8 @@ def test_a_run_with_workers_is_that_without(whole, train, place):
     assert len(whole) == 4
     assert all(1 <= step["ray/alive"] <= 2 for step in whole)
     program = train("run.yaml", "output_dir=here", "ray.workers=0")
-    said, _ = program.communicate(timeout=300)
-    assert program.returncode == 0, said
+    output, _ = program.communicate(timeout=300)
+    assert program.returncode == 0, output
     here = steps_of(place / "here")
     assert alike(here) == alike(whole) and "ray/alive" not in here[0]
     assert not actor_processes()
@@ -139,16 +139,16 @@ def test_ctrl_c_leaves_nothing_and_the_run_resumes(
 
     monkeypatch.setattr(server, "fault", in_step(3, server, press))
     program = train("run.yaml", f"output_dir={name}", "train.save_steps=1")
-    said, _ = program.communicate(timeout=300)
-    assert program.returncode == 130, said
-    assert "Traceback" not in said and running
+    output, _ = program.communicate(timeout=300)
+    assert program.returncode == 130, output
+    assert "Traceback" not in output and running
     assert_gone([*running, *actor_processes()])
     assert free_cpus() == ray().cluster_resources()["CPU"]
     assert 1 <= len(steps_of(place / name)) < 4
     monkeypatch.undo()
     program = train("--resume", name)
-    said, _ = program.communicate(timeout=300)
-    assert program.returncode == 0, said
+    output, _ = program.communicate(timeout=300)
+    assert program.returncode == 0, output
     assert alike(steps_of(place / name)) == alike(whole)
 
 

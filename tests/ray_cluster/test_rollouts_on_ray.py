@@ -65,9 +65,9 @@ def source_of(engine):
 
     def source(envs, workers=2, **options):
         options = {"resources": SMALL} | options
-        found = RaySource(engine, envs, SHORT, workers=workers, **options)
-        made.append(found)
-        return found
+        ray_source = RaySource(engine, envs, SHORT, workers=workers, **options)
+        made.append(ray_source)
+        return ray_source
 
     yield source
     for one in made:
@@ -86,14 +86,14 @@ def requests_of(env, tasks, rollouts=2):
 def taken(source, requests):
     """The rollouts of requests, in their order."""
     source.submit(requests)
-    found = {}
-    while len(found) < len(requests):
-        found |= {rollout.session_id: rollout for rollout in source.poll(60)}
+    by_session = {}
+    while len(by_session) < len(requests):
+        by_session |= {rollout.session_id: rollout for rollout in source.poll(60)}
     assert source.poll() == []
-    return [found[request.session_id] for request in requests]
+    return [by_session[request.session_id] for request in requests]
 
 
-def told(rollouts):
+def without_info(rollouts):
     """Rollouts without what the environment told about its process."""
     for rollout in rollouts:
         for episode in rollout.episodes:
@@ -111,10 +111,10 @@ def test_rollouts_do_not_depend_on_the_number_of_workers(
     pool = EnvPool(chat_tokenizer, envs=[env])
     agent = DirectOutputAgent(engine, SHORT)
     source = source_of(pool, workers)
-    found = taken(source, requests)
-    pids = {s.info["pid"] for r in found for e in r.episodes for s in e.steps}
+    rollouts = taken(source, requests)
+    pids = {s.info["pid"] for r in rollouts for e in r.episodes for s in e.steps}
     assert 1 <= len(pids) <= workers  # one may start when the others have played all
-    assert told(found) == told(play(requests, agent, pool))
+    assert without_info(rollouts) == without_info(play(requests, agent, pool))
     assert 1 <= source.figures["alive"] <= workers and source.figures["lost"] == 0
 
 
@@ -124,17 +124,17 @@ def test_an_evaluation_has_its_own_sampling(source_of, engine, chat_tokenizer):
     pool = EnvPool(chat_tokenizer, envs=[env])
     greedy = SamplingParams(max_tokens=6, temperature=0.0)
     requests = requests_of(env, [{"length": k} for k in (8, 1, 9, 10)], 2)
-    asked = requests_of(env, [{"length": 12}])
-    asked = [replace(r, session_id=f"eval-{r.session_id}", seed=5) for r in asked]
+    eval_requests = requests_of(env, [{"length": 12}])
+    eval_requests = [replace(r, session_id=f"eval-{r.session_id}", seed=5) for r in eval_requests]
     here = play(requests, DirectOutputAgent(engine, SHORT), pool)
-    apart = play(asked, DirectOutputAgent(engine, greedy), pool)
+    apart = play(eval_requests, DirectOutputAgent(engine, greedy), pool)
     source = source_of(pool)
     source.submit(requests)
-    assert told(source.play(asked, greedy)) == told(apart)
-    found = {}
-    while len(found) < len(requests):
-        found |= {rollout.session_id: rollout for rollout in source.poll(60)}
-    assert told([found[r.session_id] for r in requests]) == told(here)
+    assert without_info(source.play(eval_requests, greedy)) == without_info(apart)
+    by_session = {}
+    while len(by_session) < len(requests):
+        by_session |= {rollout.session_id: rollout for rollout in source.poll(60)}
+    assert without_info([by_session[r.session_id] for r in requests]) == without_info(here)
     assert source.poll() == [] and source.idle_seconds > 0
 
 
@@ -144,10 +144,10 @@ def test_a_trial_that_kills_its_workers_fails_alone(source_of, chat_tokenizer, w
     env = FragileEnv(chat_tokenizer, {})
     requests = requests_of(env, [{"length": 3, "deadly": True}] + [{"length": 3}] * 3, 1)
     source = source_of(EnvPool(chat_tokenizer, envs=[env]), workers)
-    found = taken(source, requests)
-    assert [rollout.failed for rollout in found] == [True] + [False] * 3
-    assert "3 actors were lost while they played it; the last: " in found[0].error
-    assert "the last: an actor died (Actor" in found[0].error
+    rollouts = taken(source, requests)
+    assert [rollout.failed for rollout in rollouts] == [True] + [False] * 3
+    assert "3 actors were lost while they played it; the last: " in rollouts[0].error
+    assert "the last: an actor died (Actor" in rollouts[0].error
     assert source.figures["lost"] == 3 and source.figures["replayed"] >= 2
 
 
@@ -157,17 +157,17 @@ def test_rollouts_of_a_lost_node_are_played_elsewhere(
     env = MisbehavingEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
     pool = EnvPool(chat_tokenizer, envs=[env])
     requests = requests_of(env, [{"length": k} for k in (6, 7, 5)], 8)
-    here = told(play(requests, DirectOutputAgent(engine, SHORT), pool))
+    here = without_info(play(requests, DirectOutputAgent(engine, SHORT), pool))
     source = source_of(pool, workers=4)
     taken(source, requests_of(env, [{"length": 1}] * 8, 1))
     while source.figures["alive"] < 4:
         assert source.poll(0.1) == []
     monkeypatch.setattr(server, "fault", at_number(40, lose_a_node))
     source.submit(requests)
-    found = []
-    while len(found) < len(requests):
-        found += source.poll(60)
-    there = {rollout.session_id: rollout for rollout in told(found)}
+    rollouts = []
+    while len(rollouts) < len(requests):
+        rollouts += source.poll(60)
+    there = {rollout.session_id: rollout for rollout in without_info(rollouts)}
     assert [there[request.session_id] for request in requests] == here
     assert source.figures["lost"] >= 1 and source.figures["replayed"] >= 1
 

@@ -93,12 +93,12 @@ def test_a_merged_model_gives_the_logits_of_the_adapter(adapter):
     expected = logits_of(exact(adapter))
     merged = merge_adapter(adapter, trust=True)
     assert merged == adapter / "merged" and not (merged / "adapter_config.json").exists()
-    found = logits_of(
+    logits = logits_of(
         load_model(ModelSettings(path=str(merged), dtype="float32"), EVALUATION).model
     )
     base = logits_of(load_model(ModelSettings(path="model", dtype="float32"), EVALUATION).model)
     assert (expected - base).abs().max() > 1e-2
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
 
 def exact(adapter):

@@ -81,21 +81,21 @@ def test_a_run_asks_the_endpoint_in_training_and_evaluation_and_closes_it(serve,
             if "answer" in step.info
         ]  # fmt: skip
         assert questions and {info["answer"] for info in questions} == {"No"}
-    asked = [(b["messages"][0]["content"], b["messages"][1]["content"]) for b in server.bodies]
-    assert len(set(asked)) == len(asked)
-    assert any(f"answerer: {len(asked)} answers of judge" in note for note in notes.notes)
+    pairs = [(b["messages"][0]["content"], b["messages"][1]["content"]) for b in server.bodies]
+    assert len(set(pairs)) == len(pairs)
+    assert any(f"answerer: {len(pairs)} answers of judge" in note for note in notes.notes)
     assert len(clients()) == before
     stored = load_run(Path("asked"))
     assert stored.answerer.urls == [server.url]
 
     own_directories().unlink()
-    found = invoke("eval", "asked", "--episodes", "2", "--json")
-    assert found.exit_code == 0, found.output
-    assert "The endpoint that answers questions in the run is not asked" in found.stderr
-    assert len(server.bodies) == len(asked)
-    found = invoke("eval", "asked", *named(server), "--episodes", "2", "--json")
-    assert found.exit_code == 0, found.output
-    assert json.loads(found.stdout)["regret"] is None and len(server.bodies) > len(asked)
+    result = invoke("eval", "asked", "--episodes", "2", "--json")
+    assert result.exit_code == 0, result.output
+    assert "The endpoint that answers questions in the run is not asked" in result.stderr
+    assert len(server.bodies) == len(pairs)
+    result = invoke("eval", "asked", *named(server), "--episodes", "2", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["regret"] is None and len(server.bodies) > len(pairs)
 
 
 def test_a_lost_answer_ends_its_session_and_not_the_run(serve, run):
@@ -125,9 +125,9 @@ def test_a_row_names_no_endpoint():
 def test_scripted_agents_and_people_ask_it_too(serve, invoke, tmp_path, monkeypatch):
     server = serve(say=lambda messages: "Yes" if "outdoors" in messages[-1]["content"] else "No")
     command = ("eval", "agent:optimal", *QUESTIONS, *named(server), "--episodes", "3", "--json")
-    found = invoke(*command, "--output", str(tmp_path / "saved"))
-    assert found.exit_code == 0, found.output
-    assert "answers of judge" in found.stderr and json.loads(found.stdout)["failures"] == 0
+    result = invoke(*command, "--output", str(tmp_path / "saved"))
+    assert result.exit_code == 0, result.output
+    assert "answers of judge" in result.stderr and json.loads(result.stdout)["failures"] == 0
     assert len(server.bodies) >= 3
     saved = json.loads((tmp_path / "saved/evaluation.json").read_text())
     assert saved["settings"]["answerer"] == {"urls": [server.url], "served_model": "judge"}

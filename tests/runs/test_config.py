@@ -12,11 +12,11 @@ from agentsgym.runs.warm_start import settings_of
 
 
 def test_overrides_are_yaml_values():
-    found = parse_overrides(
+    overrides = parse_overrides(
         ["seed=1", "train.learning_rate=1e-4", "env_config.hints=3", "eval.temperature=.5",
          "train.stop_strings=[a, 2e3]", "train.use_cpu=true", "description=a=b", "max_seconds="]
     )  # fmt: skip
-    assert found == {
+    assert overrides == {
         "seed": 1,
         "train.learning_rate": 1e-4,
         "env_config.hints": 3,
@@ -135,13 +135,13 @@ def test_one_text_is_a_list_of_one_never_its_letters():
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("tiney", "tiny"), ("builtin:quikstart", "builtin:quickstart")]
+    ("name", "model"), [("tiney", "tiny"), ("builtin:quikstart", "builtin:quickstart")]
 )
-def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, meant, monkeypatch):
+def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, model, monkeypatch):
     monkeypatch.setattr(
         "agentsgym.runs.models.pretrained.urlopen", lambda *_, **__: pytest.fail("asked")
     )
-    with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{meant}'"):
+    with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{model}'"):
         train_settings(load_config("quickstart", {"model": name}))
 
 
@@ -150,14 +150,14 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
 
     from agentsgym.runs.models import pretrained
 
-    asked = []
+    urls = []
 
     def nobody(request, timeout):
-        asked.append(request.full_url)
+        urls.append(request.full_url)
         raise OSError("no network")
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(pretrained, "urlopen", nobody)
     with pytest.raises(ConfigError, match="does not answer"):
         pretrained.load_pretrained("somebody/something")
-    assert asked == [constants.ENDPOINT]
+    assert urls == [constants.ENDPOINT]

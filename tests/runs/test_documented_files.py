@@ -30,13 +30,13 @@ FIGURES = documented("The keys of an evaluation:")
 
 def paths(value, prefix="") -> set[str]:
     """The keys of an object and of the objects in its lists: `episodes[].steps[].reward`."""
-    found = set()
+    keys = set()
     for key, inner in value.items():
         members = inner if isinstance(inner, list) else []
         objects = [member for member in members if isinstance(member, dict)]
         below = [paths(member, f"{prefix}{key}[].") for member in objects]
-        found |= set().union(*below) if below else {prefix + key}
-    return found
+        keys |= set().union(*below) if below else {prefix + key}
+    return keys
 
 
 def unfold(key: str, metrics: set[str]) -> str | None:
@@ -74,8 +74,8 @@ def test_every_key_is_documented_and_every_documented_key_is_written(run):
     assert {key for key, name in names.items() if name is None} == set()
     # What such a training cannot show stands at least in the sources.
     for name in METRICS - set(names.values()) - {"env/<name>/<figure>", "metrics/<metric>"}:
-        told = re.sub("<(.*)>", r"{\1}", name)  # the source has "template_breaks/{what}"
-        assert f'"{told}"' in SOURCES or f".{told} " in SOURCES, name
+        pattern = re.sub("<(.*)>", r"{\1}", name)  # the source has "template_breaks/{what}"
+        assert f'"{pattern}"' in SOURCES or f".{pattern} " in SOURCES, name
     rows = [row for _, _, path in run.rollout_files() for row in pq.read_table(path).to_pylist()]
     assert set().union(*map(paths, rows)) == LINE
     summary = json.loads(run.summary.read_text())

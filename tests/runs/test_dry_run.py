@@ -31,8 +31,8 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
 
 
 def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
-    asked = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
-    done = dry_run(parse_config({**RUN, "warm_start": asked}), Progress())
+    start = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
+    done = dry_run(parse_config({**RUN, "warm_start": start}), Progress())
     assert done.summary.warm_started is None and done.replacements["warm start"][1] == "none"
     run = {**RUN, "warm_start": {"source": "random", "min_reward": 1e9, "probe_tasks": 3}}
     assert dry_run(parse_config(run), Progress()).summary.warm_started is not None
@@ -57,14 +57,14 @@ def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):
 
 def test_a_template_file_is_used_with_any_tokenizer(tmp_path, monkeypatch):
     (tmp_path / "t.jinja").write_text(CHATML.replace("assistant", "player"))
-    said = []
+    calls = []
     build = dry_run_module.with_template
     monkeypatch.setattr(
-        dry_run_module, "with_template", lambda *given: said.append(build(*given)) or said[-1]
+        dry_run_module, "with_template", lambda *given: calls.append(build(*given)) or calls[-1]
     )
     model = {**RUN["model"], "chat_template": str(tmp_path / "t.jinja")}
     dry_run(parse_config({**RUN, "model": model}), Progress())
-    assert "player" in said[0].chat_template
+    assert "player" in calls[0].chat_template
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ def test_the_section_sets_the_fields_of_the_trainer():
 
 
 @pytest.mark.parametrize(
-    ("section", "told"),
+    ("section", "message"),
     [
         ("chat", "no token ids, so it cannot be trained"),
         ("vllm", "'vllm' needs engine.urls"),
@@ -65,8 +65,8 @@ def test_the_section_sets_the_fields_of_the_trainer():
         ({"command": "/other/vllm"}, "engine.command belongs to engine.launch"),
     ],
 )
-def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(section, told):
-    with pytest.raises(ConfigError, match=told):
+def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(section, message):
+    with pytest.raises(ConfigError, match=message):
         train_settings(run_of(section))
 
 

@@ -37,9 +37,9 @@ def one(config, **options):
 
 
 def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
-    found = estimate_run(run(path, {"dtype": "float32"}))
-    memory = found.memory["one process"]
-    assert found.parameters == N and found.adapter == 0
+    result = estimate_run(run(path, {"dtype": "float32"}))
+    memory = result.memory["one process"]
+    assert result.parameters == N and result.adapter == 0
     assert memory["weights"] + memory["optimizer"] + memory["gradients"] == 16 * N
     assert memory["copies"] == 0
     held = 12 * N + max(memory["gradients"] + memory["activations"], memory["cache"])
@@ -65,12 +65,12 @@ def test_checkpointing_keeps_a_vector_per_layer_and_one_layer(path):
 
 
 def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it(path):
-    found = estimate_run(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
-    memory = found.memory["one process"]
+    result = estimate_run(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
+    memory = result.memory["one process"]
     linear = [(2048, 2048), (2048, 1024), (2048, 1024), (2048, 2048)] + 3 * [(2048, 6144)]
-    assert found.adapter == 28 * 16 * sum(a + b for a, b in linear)
-    assert memory["weights"] == 2 * N + 4 * found.adapter
-    assert memory["optimizer"] == 8 * found.adapter
+    assert result.adapter == 28 * 16 * sum(a + b for a, b in linear)
+    assert memory["weights"] == 2 * N + 4 * result.adapter
+    assert memory["optimizer"] == 8 * result.adapter
     some = {"r": 16, "target_modules": ["q_proj"], "layers_to_transform": [3, 4]}
     assert estimate_run(run(path, {"lora": some})).adapter == 2 * 16 * (2048 + 2048)
 

@@ -38,8 +38,8 @@ def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invo
 
     shown = invoke("eval", str(tmp_path), "--episodes", "64").stdout
     assert re.search(rf"reference player .* 1\.000 .*\n.*best without exploring .* {never} ", shown)
-    told = json.loads(invoke("eval", "agent:never", "--env", "Explore", "--json").stdout)
-    assert told["other_references"] == {"best without exploring": told["reward"]}
+    evaluation = json.loads(invoke("eval", "agent:never", "--env", "Explore", "--json").stdout)
+    assert evaluation["other_references"] == {"best without exploring": evaluation["reward"]}
 
 
 def test_scores_of_other_players_that_fail_end_no_run(tmp_path, monkeypatch, caplog):

@@ -109,13 +109,13 @@ def test_the_settings_of_a_cluster_fit_its_processes(name):
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_run_of_a_cluster_passes_a_dry_run_without_a_gpu(name, invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    told = invoke(
+    result = invoke(
         "train", str(CLUSTER / f"{name}.yaml"), "--dry-run", "--accelerate",
         str(CONFIGS / PAIRS[name]),
     )  # fmt: skip
-    assert told.exit_code == 0, told.output
-    assert "1 optimizer step ran" in told.stdout and "processes" in told.stdout
-    assert "model: Qwen/Qwen3-8B" in told.stdout and "chat template: " in told.stdout
+    assert result.exit_code == 0, result.output
+    assert "1 optimizer step ran" in result.stdout and "processes" in result.stdout
+    assert "model: Qwen/Qwen3-8B" in result.stdout and "chat template: " in result.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -127,5 +127,5 @@ def test_what_is_elsewhere_is_exchanged_and_told(monkeypatch):
     done = dry_run_module.dry_run(changed(**sections), Progress(), Launch(16, 2))
     assert "before its update" in done.replacements["order"][1]
     assert "max_staleness" not in seen[0].train
-    told = " ".join(done.not_tried)
-    assert "16 processes on 2 machines" in told
+    untested = " ".join(done.not_tried)
+    assert "16 processes on 2 machines" in untested

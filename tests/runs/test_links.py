@@ -36,9 +36,9 @@ def test_a_run_with_a_link_to_elsewhere_is_not_resumed(tmp_path, run, invoke, na
     (run / "config.yaml").write_text(yaml.safe_dump({"env": "Bandit", "train": {"max_steps": 1}}))
     before = sorted(path.name for path in run.iterdir())
     result = invoke("train", "--resume", str(run))
-    said = " ".join(result.output.split())
-    assert result.exit_code == 2, said
-    assert "is a link to" in said and "--trust" in said
+    output = " ".join(result.output.split())
+    assert result.exit_code == 2, output
+    assert "is a link to" in output and "--trust" in output
     assert sorted(path.name for path in run.iterdir()) == before
     assert [path.name for path in mine.iterdir()] == ["train-000001.parquet"]
 

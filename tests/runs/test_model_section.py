@@ -99,9 +99,9 @@ def test_what_a_user_is_told_of_a_template(workplace, chat_tokenizer, plain_toke
     assert template_remark(config.model, chat_tokenizer) is None
     assert "no chat template" in template_remark(config.model, plain_tokenizer)
     assert "drops earlier thoughts" in template_remark(config.model, thinking_tokenizer)
-    asked = parse_config({"env": "Bandit", "model": {"path": "m", "chat_template": "training"}})
+    parsed = parse_config({"env": "Bandit", "model": {"path": "m", "chat_template": "training"}})
     with pytest.raises(ConfigError, match="has no chat template"):
-        template_remark(asked.model, plain_tokenizer)
+        template_remark(parsed.model, plain_tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -99,12 +99,12 @@ def test_the_file_says_what_was_played_and_how(invoke, workplace):
 
 def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path):
     coin_eval(invoke, "-o", str(tmp_path))
-    for more, said in (
+    for more, message in (
         (["--seed", "1"], "in which seed is 0, not 1"),
         (["explain_actions=false"], "in which env_config.explain_actions is True, not False"),
     ):
         other = coin_eval(invoke, "-o", str(tmp_path), *more)
-        assert other.exit_code == 2 and said in " ".join(other.stderr.split())
+        assert other.exit_code == 2 and message in " ".join(other.stderr.split())
     assert len(list(read_rollouts(tmp_path))) == 12
     (tmp_path / "evaluation.json").unlink()
     other = coin_eval(invoke, "-o", str(tmp_path))
@@ -115,15 +115,15 @@ def test_two_players_on_the_same_tasks(invoke, tmp_path):
     options = ["--env", "Bandit", "--episodes", "48", "--seed", "3"]
     result = invoke("eval", "agent:optimal", "--vs", "agent:random", *options, "--json", "-o",
                     str(tmp_path))  # fmt: skip
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     alone = json.loads(invoke("eval", "agent:random", *options, "--json").stdout)
     assert alone.pop("passes") == [] and alone.pop("other_references") == {}
-    assert found["evaluations"][1] == alone
-    reward = found["comparison"]["reward"]
+    assert report["evaluations"][1] == alone
+    reward = report["comparison"]["reward"]
     assert reward["second"] == alone["reward"] and reward["interval"][0] > 0
     assert reward["difference"] == pytest.approx(reward["first"] - alone["reward"])
     stored = json.loads((tmp_path / "comparison.json").read_text())
-    assert stored.pop("schema") == 1 and stored == found
+    assert stored.pop("schema") == 1 and stored == report
     sides = [list(read_rollouts(tmp_path / name)) for name in ("model", "vs")]
     assert [r.session_id for r in sides[0]] == [r.session_id for r in sides[1]]
     shown = invoke("eval", "agent:optimal", "--vs", "agent:random", *options).stdout
@@ -155,8 +155,8 @@ def test_the_plan_is_told_before_anything_is_played(invoke, tmp_path):
     # (t(0.975) + t(0.8)) · sqrt(0.5 / 100), with 99 degrees of freedom
     assert plan["smallest_win_rate_difference"] == pytest.approx(0.2001, abs=1e-3)
     assert not PLAYED and not (tmp_path / "no").exists()
-    told = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", episodes=100).stdout
-    assert "100 rollouts in 25 clusters" in told and "If all rollouts of a cluster" in told
+    output = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", episodes=100).stdout
+    assert "100 rollouts in 25 clusters" in output and "If all rollouts of a cluster" in output
 
 
 def test_a_model_without_a_chat_template_is_told(invoke, workplace):
@@ -198,10 +198,10 @@ def test_a_saved_evaluation_is_the_other_side_and_is_not_played_again(invoke, tm
     result = against(invoke, heads, "-o", str(out), "--json")
     assert result.exit_code == 0, result.stderr
     assert len(PLAYED) == 12
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     of_one_side = {"passes", "other_references"}
-    assert found["evaluations"][1] == {k: v for k, v in alone.items() if k not in of_one_side}
-    assert found["comparison"]["reward"]["difference"] == 0.0 and found["vs"] == str(heads)
+    assert report["evaluations"][1] == {k: v for k, v in alone.items() if k not in of_one_side}
+    assert report["comparison"]["reward"]["difference"] == 0.0 and report["vs"] == str(heads)
     assert list(read_rollouts(out / "vs")) == list(read_rollouts(heads))
     assert file_in(out / "vs") == file_in(heads)
     assert "agent:random (" in against(invoke, heads).stdout
@@ -237,5 +237,5 @@ def test_different_temperatures_are_told(invoke, workplace):
     saved = ["eval", "model", "--env", "digit.DigitEnv", "--episodes", "4"]
     assert invoke(*saved, "--temperature", "0.5", "-o", "half").exit_code == 0
     result = invoke(*saved, "--vs", "half")
-    said = " ".join(result.stderr.split())
-    assert "half was sampled at temperature 0.5, model at 1" in said, result.stderr
+    warning = " ".join(result.stderr.split())
+    assert "half was sampled at temperature 0.5, model at 1" in warning, result.stderr

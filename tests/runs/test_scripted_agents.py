@@ -52,7 +52,7 @@ def test_they_play_the_shipped_environments(name, tmp_path):
 
 @pytest.mark.parametrize(("env", "kind"), [("Bandit", "optimal"), ("Mastermind", "random")])
 def test_they_are_evaluated_here_and_in_worker_processes(invoke, env, kind):
-    found = [
+    evaluations = [
         json.loads(
             invoke(
                 "eval", f"agent:{kind}", "--env", env, f"workers={workers}", "--episodes", "12",
@@ -61,11 +61,11 @@ def test_they_are_evaluated_here_and_in_worker_processes(invoke, env, kind):
         )
         for workers in (0, 1)
     ]  # fmt: skip
-    assert found[0] == found[1] and found[0]["failures"] == 0
+    assert evaluations[0] == evaluations[1] and evaluations[0]["failures"] == 0
     if kind == "optimal":
-        assert found[0]["regret"] == pytest.approx(0.0, abs=1e-9)
+        assert evaluations[0]["regret"] == pytest.approx(0.0, abs=1e-9)
     else:
-        assert found[0]["regret"] > 0.05
+        assert evaluations[0]["regret"] > 0.05
 
 
 def test_an_environment_without_agents_says_what_to_define():

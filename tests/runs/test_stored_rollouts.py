@@ -122,8 +122,8 @@ def test_phases_are_read_in_order_and_one_by_one(tmp_path, sampled):
     one = sampled[:1]
     for phase, step in (("after", 2), ("train", 1), ("eval", 1), ("before", 0), ("train", 0)):
         write(tmp_path, one, phase, step)
-    found = [(line.phase, line.step) for line in read_stored(tmp_path)]
-    assert found == [("before", 0), ("train", 0), ("train", 1), ("eval", 1), ("after", 2)]
+    phases = [(line.phase, line.step) for line in read_stored(tmp_path)]
+    assert phases == [("before", 0), ("train", 0), ("train", 1), ("eval", 1), ("after", 2)]
     assert [line.step for line in read_stored(tmp_path, "train")] == [0, 1]
 
 

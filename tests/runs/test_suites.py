@@ -53,35 +53,35 @@ def figures(invoke, *arguments):
 
 
 def test_the_best_player_earns_one_and_the_same_again(invoke, tmp_path):
-    found = figures(invoke, "agent:optimal", "-o", str(tmp_path))
-    assert found["digest"] == FROZEN["explore"][1] and not found["complete"]
-    low, high = found["information"]["ci95"]
+    results = figures(invoke, "agent:optimal", "-o", str(tmp_path))
+    assert results["digest"] == FROZEN["explore"][1] and not results["complete"]
+    low, high = results["information"]["ci95"]
     assert low <= 1.0 <= high and low > 0.7
     exact = {"place", "place-two-facts", "switches", "rule", "mastermind", "twenty-questions"}
-    assert {g["name"] for g in found["games"] if g["of_best"]["value"] == 1.0} >= exact
+    assert {g["name"] for g in results["games"] if g["of_best"]["value"] == 1.0} >= exact
     again = figures(invoke, "agent:optimal", "-o", str(tmp_path))
-    assert again == found
+    assert again == results
     assert len(list(read_rollouts(tmp_path / "place"))) == 8
     stored = json.loads((tmp_path / "suite.json").read_text())
-    assert stored.pop("schema") == 1 and stored == found
+    assert stored.pop("schema") == 1 and stored == results
 
 
 def test_the_best_player_that_never_explores_earns_zero(invoke):
-    found = figures(invoke, "agent:never")
-    low, high = found["information"]["ci95"]
+    results = figures(invoke, "agent:never")
+    low, high = results["information"]["ci95"]
     assert low <= 0.0 <= high
-    assert {game["name"] for game in found["games"]} == {
+    assert {game["name"] for game in results["games"]} == {
         "place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"
     }  # fmt: skip
-    assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in found["games"])
+    assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in results["games"])
 
 
 def test_the_noise_of_a_game_is_its_own():
     run = parse_config({"env": "Explore", "model": "agent:random"})
-    asked = [requests_of(g, place_of(g, run), 0) for g in load_suite("explore").games[:2]]
-    assert not {r.seed for r in asked[0]} & {r.seed for r in asked[1]}
+    requests = [requests_of(g, place_of(g, run), 0) for g in load_suite("explore").games[:2]]
+    assert not {r.seed for r in requests[0]} & {r.seed for r in requests[1]}
     first = load_suite("explore").games[0]
-    assert requests_of(first, place_of(first, run), 0, most_tasks=5) == asked[0][:5]
+    assert requests_of(first, place_of(first, run), 0, most_tasks=5) == requests[0][:5]
 
 
 FILE = """\
@@ -125,9 +125,9 @@ def test_the_page_of_a_suite_runs_nothing_and_escapes_its_names(invoke, tmp_path
 def test_models_of_a_suite_are_compared_and_stand_side_by_side(invoke, tmp_path):
     models = ("agent:optimal", "--vs", "agent:never", "--vs", "agent:random")
     places = ("-o", f"{tmp_path}/out", "--out", f"{tmp_path}/page.html")
-    found = figures(invoke, *models, *places)
+    results = figures(invoke, *models, *places)
     alone = figures(invoke, "agent:never")
-    never, at_random = found["comparisons"]
+    never, at_random = results["comparisons"]
     assert (never["vs"], at_random["vs"]) == ("agent:never", "agent:random")
     assert never["figures"]["games"] == alone["games"]
     assert set(never["games"]) == {game["name"] for game in alone["games"]}
@@ -137,7 +137,7 @@ def test_models_of_a_suite_are_compared_and_stand_side_by_side(invoke, tmp_path)
     for folder in ("model", "vs", "vs-2"):
         assert len(list(read_rollouts(tmp_path / "out" / folder / "place"))) == 8
     stored = json.loads((tmp_path / "out/suite.json").read_text())
-    assert stored["comparisons"] == found["comparisons"]
+    assert stored["comparisons"] == results["comparisons"]
     page = (tmp_path / "page.html").read_text()
     assert "against agent:never" in page and "agent:optimal is higher" in page
     models_of_page = page.partition("<h2>reward on explore 1</h2>")[2].partition("</section>")[0]
@@ -151,7 +151,7 @@ GAME = {"name": "small", "env": "Bandit", "episodes": 6}
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--suite", "none"], "neither a file nor a suite; suites: explore"),
         (["--suite", "explore", "arms=3"], "leave out arms"),
@@ -163,10 +163,10 @@ GAME = {"name": "small", "env": "Bandit", "episodes": 6}
         (["--env", "Bandit", "--out", "page.html"], "the page of a suite"),
     ],
 )
-def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, said):
+def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, message):
     monkeypatch.chdir(tmp_path)
     result = invoke("eval", "agent:optimal", *more)
-    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert result.exit_code == 2 and message in " ".join(result.stderr.split()), result.stderr
     assert "explore: place" not in result.stderr  # nothing was played
 
 
@@ -179,7 +179,7 @@ THREE = "{random: [0, 0, 0], unexploring: [0, 0, 0], best: [1, 1, 1], without: n
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "text"),
     [
         ("env: Mastermind, tasks: [{solution: 5}]", "second: task_data needs a 'solution'"),
         (
@@ -193,12 +193,12 @@ THREE = "{random: [0, 0, 0], unexploring: [0, 0, 0], best: [1, 1, 1], without: n
         ),
     ],
 )
-def test_a_wrong_game_is_refused_before_any_is_played(invoke, tmp_path, monkeypatch, second, said):
+def test_a_wrong_game_is_refused_before_any_is_played(invoke, tmp_path, monkeypatch, second, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "strangers_game.py").write_text("open('imported', 'w').close()")
     (tmp_path / "late.yaml").write_text(LATE.format(second=second))
     result = invoke("eval", "agent:random", "--suite", "late.yaml", "-o", "out")
-    assert result.exit_code == 2 and said in " ".join(result.stderr.split()), result.stderr
+    assert result.exit_code == 2 and text in " ".join(result.stderr.split()), result.stderr
     assert not (tmp_path / "out").exists() and not (tmp_path / "imported").exists()
 
 
@@ -215,10 +215,10 @@ def test_a_game_of_which_every_rollout_failed_says_why(capsys, error, row):
     suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
     figures = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
     print_tables(suite_tables("agent:random", figures))
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"small {row} " in said and "nan" not in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert f"small {row} " in output and "nan" not in output
     why = "longer than the model's context are small 1 of 1 rollouts"
-    assert (why in said) == (row == "does not fit")
+    assert (why in output) == (row == "does not fit")
     page = "".join(suite_page("agent:random", figures, {}))
     assert ("<td>does not fit</td>" in page) == (row == "does not fit")
 

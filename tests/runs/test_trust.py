@@ -212,9 +212,9 @@ def test_a_run_of_a_stranger_reaches_nothing_that_the_user_did_not_name(strange,
     }  # fmt: skip
     before = sorted(path.name for path in directory.iterdir())
     result = invoke("train", "--resume", str(directory))
-    told = "".join(result.output.split("\n"))
+    output = "".join(result.output.split("\n"))
     assert result.exit_code == 2
-    assert [key for key, value in named.items() if f"{key}={value}" not in told] == []
+    assert [key for key, value in named.items() if f"{key}={value}" not in output] == []
     assert sorted(path.name for path in directory.iterdir()) == before
     check_untrusted(load_run(directory), named, training=True)
 

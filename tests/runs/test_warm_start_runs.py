@@ -244,13 +244,13 @@ def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
                 run(warm={"source": "chat", "engine": engine}, signal_check=False),
                 progress=KilledAt(2),
             )
-        asked = len(server.bodies)
-        assert asked == 24 and server.bodies[0]["model"] == "big"
+        count = len(server.bodies)
+        assert count == 24 and server.bodies[0]["model"] == "big"
         stored = load_run(Path("warm"))
         with pytest.raises(ConfigError, match=r"warm_start.engine.urls="):
             check_untrusted(stored, training=True)
         train_run(stored, resume=True)
-        assert len(server.bodies) == asked
+        assert len(server.bodies) == count
     finally:
         server.close()
     assert {g.final_reward for g in read_rollouts("warm", "warmstart")} == {1.0}

@@ -144,11 +144,11 @@ def test_a_resumed_run_goes_on_with_the_generation_of_its_step(ahead, tmp_path):
 
 def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
     rows = list(task_dataset(DigitEnv(chat_tokenizer), [{"seed": k} for k in range(6)]))
-    drawn = []
+    numbers = []
 
     def stream():
         for number, row in enumerate(rows):
-            drawn.append(number)
+            numbers.append(number)
             yield row
 
     options = {"save_strategy": "steps", "save_steps": 2, "shuffle_dataset": False}
@@ -157,12 +157,12 @@ def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_t
             dataset=IterableDataset.from_generator(stream),
             max_staleness=staleness, max_steps=steps, **options,
         )  # fmt: skip
-        drawn.clear()
+        numbers.clear()
         trainer.train(resume_from_checkpoint=resume and str(tmp_path / "out" / "checkpoint-2"))
         for step, rollouts in trainer.played.steps().items():
             tasks = [2 * step % 6] * 4 + [(2 * step + 1) % 6] * 4
             assert [r.task_data["seed"] for r in rollouts] == tasks
-        assert 0 <= len(drawn) - 2 * steps <= 2
+        assert 0 <= len(numbers) - 2 * steps <= 2
 
 
 class _StopAt(TrainerCallback):
@@ -184,9 +184,9 @@ def test_a_trainer_that_stopped_early_goes_on_with_its_engine(ahead, monkeypatch
         polling.append(1)
         together.append(len(polling))
         time.sleep(0.1)
-        found = CopyEngine.poll(engine)
+        results = CopyEngine.poll(engine)
         polling.pop()
-        return found
+        return results
 
     engine.poll = poll
     trainer.train()
@@ -210,18 +210,18 @@ def test_an_error_while_playing_ends_training_with_its_reason(ahead):
 
 
 def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, monkeypatch):
-    told = []
+    calls = []
     for name in ("submit", "use_weights"):
         plain = getattr(LocalSource, name)
 
         def spy(self, given, name=name, plain=plain):
-            told.append(getattr(given, "version", len(given) if name == "submit" else None))
+            calls.append(getattr(given, "version", len(given) if name == "submit" else None))
             return plain(self, given)
 
         monkeypatch.setattr(LocalSource, name, spy)
     trainer = ahead(max_staleness=1, max_steps=3)
     trainer.train()
-    assert told == [0, 16, 1, 8, 2]
+    assert calls == [0, 16, 1, 8, 2]
 
 
 class _Scripted:

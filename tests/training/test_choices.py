@@ -115,8 +115,8 @@ def test_a_group_over_two_ranks_has_the_choices_of_one(trainer):
         return ChoiceScorer(scorer, ranks, 0.5).choices_of(split[index], trainer.model)
 
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(of_rank, range(2)))
-    for one, other in zip([found[0][0], found[1][0]], expected[:2], strict=True):
+        results = list(pool.map(of_rank, range(2)))
+    for one, other in zip([results[0][0], results[1][0]], expected[:2], strict=True):
         assert one.keys() == other.keys()
         for key, chances in one.items():
             for ours, whole in zip(chances, other[key], strict=True):

@@ -256,14 +256,14 @@ def test_a_stream_of_too_few_tasks_ends_training_with_a_sentence(make_trainer, e
 # -- sets that are too large to be kept, listed or checked as a whole ------------------------------
 
 
-def drawn(size, seed=7):
+def task_set(size, seed=7):
     return TaskSet(range(size), 4, seed, lambda row: None, 0)
 
 
 @pytest.mark.parametrize("seed", [7, None])
 @pytest.mark.parametrize("size", [4, 7, 8, 101])
 def test_tasks_are_drawn_in_the_order_of_a_permutation_per_epoch(size, seed):
-    tasks, per_epoch = drawn(size, seed), size // 4
+    tasks, per_epoch = task_set(size, seed), size // 4
     for epoch in range(2):
         order = list(range(size))
         if seed is not None:
@@ -274,7 +274,7 @@ def test_tasks_are_drawn_in_the_order_of_a_permutation_per_epoch(size, seed):
 
 
 def test_a_generation_of_a_large_set_costs_no_list_of_it():
-    tasks = drawn(1_000_000)
+    tasks = task_set(1_000_000)
     tasks.generation(0)
     tracemalloc.start()
     tasks.generation(5)
@@ -308,10 +308,10 @@ def checked(large):
 
 def test_a_bad_row_of_a_large_set_gives_way_to_the_next_good_one(checked, caplog):
     rows = digits(0) + digits(1, 2, env="Nowhere") + digits(3, 4, 5, 6) + digits(7, env="Nowhere")
-    found = checked(rows)
-    assert len(found) == 8 and found.bad == 0
-    drawn = [found[n]["task_data"]["seed"] for n in (0, 1, 1, 2, 3, 4, 5, 6, 7)]
-    assert drawn == [0, 3, 3, 3, 3, 4, 5, 6, 0] and found.bad == 3
+    tasks = checked(rows)
+    assert len(tasks) == 8 and tasks.bad == 0
+    seeds_in_order = [tasks[n]["task_data"]["seed"] for n in (0, 1, 1, 2, 3, 4, 5, 6, 7)]
+    assert seeds_in_order == [0, 3, 3, 3, 3, 4, 5, 6, 0] and tasks.bad == 3
     assert caplog.text.count("row 1 is bad") == 1 and "Nowhere" in caplog.text
     strict = checked(rows, max_bad_rows=1)
     with pytest.raises(ConfigError, match=r"row 2 is bad.*more than max_bad_rows=1"):

@@ -69,12 +69,12 @@ def test_each_error_is_told_once(make_trainer, caplog):
     with caplog.at_level(logging.WARNING, logger="agentsgym"):
         trainer.train()
         trainer.evaluate(trainer.train_dataset)
-    told = [r.getMessage() for r in caplog.records if "rollouts fail" in r.getMessage()]
-    assert sorted(text.strip().splitlines()[-1] for text in told) == [
+    messages = [r.getMessage() for r in caplog.records if "rollouts fail" in r.getMessage()]
+    assert sorted(text.strip().splitlines()[-1] for text in messages) == [
         "RuntimeError: boom 0",
         "RuntimeError: boom 1",
     ]
-    assert all("Traceback" in text and "train, step 0" in text for text in told)
+    assert all("Traceback" in text and "train, step 0" in text for text in messages)
     assert [e["failed"] for e in trainer.state.log_history if "failed" in e] == [0.5] * 3
 
 

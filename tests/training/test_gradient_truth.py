@@ -257,8 +257,8 @@ def by_reference(estimator, played, scaled):
         numbers = reference.trial(nested)
     else:
         flat = [[episodes[0] for episodes in group] for group in nested]
-        found = reference.step_return(flat)
-        numbers = [[[steps] for steps in group] for group in found]
+        returns = reference.step_return(flat)
+        numbers = [[[steps] for steps in group] for group in returns]
     return {(g, i): numbers[a][b] for a, g in enumerate(groups) for b, i in enumerate(members[g])}
 
 
@@ -422,10 +422,10 @@ def test_choices_from_playing_to_the_gradient(make_exact, chat_tokenizer):
     with torch.no_grad():
         spoken = [[words_and_chances(trainer.model, r, 0.02) for r in g] for g in groups]
     actions, chances = ([[r[part] for r in g] for g in spoken] for part in (0, 1))
-    found = reference.trial_cv(earned, actions, chances)
-    assert max(flat(found) - flat(reference.trial(earned))) > 0.01
+    credit = reference.trial_cv(earned, actions, chances)
+    assert max(flat(credit) - flat(reference.trial(earned))) > 0.01
     numbers = {
-        (g[0].group, i): own[i] for g, own in zip(groups, found, strict=True) for i in range(4)
+        (g[0].group, i): own[i] for g, own in zip(groups, credit, strict=True) for i in range(4)
     }
     expected, truth = reference.gradient_of(
         trainer.model, as_reference(rollouts, numbers), settings_of(trainer)

@@ -33,9 +33,9 @@ def scored(model, labels=LABELS):
 def from_logits(model):
     """The same from all logits."""
     table = (model(input_ids=IDS).logits[:, :-1].float() / 0.5).log_softmax(-1)
-    wanted = LABELS[:, 1:]
-    mask = wanted != -100
-    logps = table.gather(-1, wanted.clamp(min=0)[..., None])[..., 0] * mask
+    labels = LABELS[:, 1:]
+    mask = labels != -100
+    logps = table.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * mask
     return gradient_of(model, logps, -(table.exp() * table).sum(-1) * mask)
 
 

@@ -78,8 +78,8 @@ def test_log_completions_writes_a_line_per_rollout(make_trainer, tmp_path, chat_
         )
         assert len(table) == len(rollouts) == 8
         assert table["reward"].tolist() == [r.final_reward for r in rollouts]
-        said = [row[0]["content"] for row in table["completion"]]
-        assert said == [visible(r.episodes[0].steps[0].action) for r in rollouts]
+        texts = [row[0]["content"] for row in table["completion"]]
+        assert texts == [visible(r.episodes[0].steps[0].action) for r in rollouts]
         assert all(row[-1]["role"] == "user" for row in table["prompt"])
     assert any(table["advantage"] != 0)
 
@@ -87,8 +87,8 @@ def test_log_completions_writes_a_line_per_rollout(make_trainer, tmp_path, chat_
 def test_the_line_of_a_failed_rollout_and_of_one_that_prints_escapes():
     (failed,) = completion_lines([Rollout("", 0, 0, "", {}, {}, (), (), "boom")], [])
     assert failed.prompt == failed.completion == [] and math.isnan(failed.reward)
-    said = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "\x1b[2J\ud800\n"}]
-    episode = Episode(0, (), 1.0, 1.0, "done", written=tuple(said))
+    talk = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "\x1b[2J\ud800\n"}]
+    episode = Episode(0, (), 1.0, 1.0, "done", written=tuple(talk))
     (line,) = completion_lines([Rollout("", 0, 0, "", {}, {}, (episode,), ())], [])
     assert (line.prompt[0]["content"], line.completion[0]["content"]) == ("?", "\u241b[2J\ufffd\n")
     assert (line.reward, line.advantage) == (1.0, 0.0)

@@ -64,10 +64,10 @@ def test_the_chat_template_only_appends(tokenizer):
     names = tokenizer.convert_ids_to_tokens(list(opening.token_ids))
     assert names[0] == "<|user|>" and names[-1] == "<|agent|>" and len(names) == 3
     messages += [agent | {"content": "[apple]"}, user | {"content": "No, not electric."}]
-    said = tuple(tokenizer.encode("[apple]"))
-    bridge = codec.bridge(opening.text, messages, said)
+    answer = tuple(tokenizer.encode("[apple]"))
+    bridge = codec.bridge(opening.text, messages, answer)
     assert tokenizer.convert_ids_to_tokens(list(bridge.delta))[0] == "<|end|>"
-    sampled = codec.bridge(opening.text, messages, (*said, tokenizer.eos_token_id))
+    sampled = codec.bridge(opening.text, messages, (*answer, tokenizer.eos_token_id))
     assert sampled.delta == bridge.delta[1:]
 
 

@@ -34,16 +34,16 @@ def test_the_numbers_are_those_of_the_loss(make_trainer, settings, steps):
     trainer.train()
     assert [info["step"] for _, info in records.calls] == steps
     rollouts = {r.session_id: r for r in trainer.played.steps()[0]}
-    found, _ = records.calls[0]
-    assert len(found) == 3
-    for record in found:
+    written, _ = records.calls[0]
+    assert len(written) == 3
+    for record in written:
         for row in rollouts[record.session_id].rows:
             for span in row.spans:
                 numbers = record.steps[span.key]
                 sampled = row.logprobs[span.start : span.stop]
                 assert numbers.logprobs == pytest.approx(sampled, abs=1e-4)
                 assert all(entropy > 0 for entropy in numbers.entropies)
-    ratios = [v for record in found for n in record.steps.values() for v in n.ratios]
+    ratios = [v for record in written for n in record.steps.values() for v in n.ratios]
     if settings:  # after the first update, the policy is another one
         assert max(abs(ratio - 1) for ratio in ratios) > 1e-6
     else:
@@ -60,8 +60,8 @@ def test_rows_of_single_steps_are_recorded_too(make_trainer, chat_tokenizer):
         train_on="steps",
     )
     trainer.train()
-    (found, _), *_ = records.calls
-    assert len(found) == 2 and all(len(record.steps) > 1 for record in found)
+    (written, _), *_ = records.calls
+    assert len(written) == 2 and all(len(record.steps) > 1 for record in written)
 
 
 def test_training_is_the_same_with_and_without_records(make_trainer, tiny_llama):
@@ -83,9 +83,9 @@ def record_of(session="0-1"):
 def test_records_are_read_as_they_were_written(tmp_path):
     TokenRecordWriter(tmp_path)([record_of()], {"step": 7, "rank": 1})
     ((step, path),) = RunDirectory(tmp_path).token_record_files()
-    (found,) = read_token_records(path)
-    assert step == 7 and found.session_id == "0-1"
-    numbers = found.steps[0, 1]
+    (record,) = read_token_records(path)
+    assert step == 7 and record.session_id == "0-1"
+    numbers = record.steps[0, 1]
     assert numbers.ratios == (1.0, 1.25) and numbers.entropies is None
     assert numbers.logprobs[0] == -0.5 and numbers.logprobs[1] != numbers.logprobs[1]
 

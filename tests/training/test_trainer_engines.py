@@ -37,15 +37,15 @@ class ToyEngine(SamplingEngine):
 
     def __init__(self, engine):
         super().__init__(engine)
-        self.told = []
+        self.calls = []
 
     def update_weights(self, update):
-        self.told.append((update.version, update.changed))
+        self.calls.append((update.version, update.changed))
         self.inner.update_weights(update)
         self.policy_version = update.version
 
     def close(self):
-        self.told.append("close")
+        self.calls.append("close")
 
 
 @pytest.fixture
@@ -83,12 +83,12 @@ def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
     trainer.evaluate(trainer.train_dataset.select(range(2)))
     played = [(info["phase"], {r.policy_version for r in at}) for info, at in trainer.played]
     assert played == [("train", {0}), ("train", {1}), ("eval", {2})]
-    assert engine.told == [(0, True), (1, True), (2, True)]
+    assert engine.calls == [(0, True), (1, True), (2, True)]
     trainer.push_weights(2)
-    assert engine.told[-1] == (2, False)
+    assert engine.calls[-1] == (2, False)
     trainer.best_model_loaded()  # servers know weights by their version, which stays
     trainer.push_weights(2)
-    assert engine.told[-1] == (2, True)
+    assert engine.calls[-1] == (2, True)
 
 
 def test_what_new_weights_took_is_logged(make_trainer, inner):

@@ -141,12 +141,12 @@ def test_resuming_equals_no_interruption(two):
     ],
 )
 def test_a_fault_on_one_rank_leaves_none_waiting(two, fault, expected):
-    for rank, (kind, told) in zip(two, expected, strict=True):
+    for rank, (kind, message) in zip(two, expected, strict=True):
         assert rank["faults"][fault][0] == kind
         assert (
-            told in rank["faults"][fault][1]
-            if isinstance(told, str)
-            else (rank["faults"][fault][1] == told)
+            message in rank["faults"][fault][1]
+            if isinstance(message, str)
+            else (rank["faults"][fault][1] == message)
         )
 
 
@@ -157,11 +157,11 @@ def test_deepspeed_steps_once_per_window(monkeypatch, tmp_path, chat_tokenizer):
     trainer = learner.make_trainer(
         chat_tokenizer, tmp_path, per_device_train_batch_size=12, max_tokens_per_forward=60
     )
-    told = []
+    flags = []
 
     class Wrapped:
         def backward(self, loss, sync_gradients, scale_wrt_gas):
-            told.append((sync_gradients, scale_wrt_gas))
+            flags.append((sync_gradients, scale_wrt_gas))
             loss.backward()
 
     trainer.model.train()
@@ -169,8 +169,8 @@ def test_deepspeed_steps_once_per_window(monkeypatch, tmp_path, chat_tokenizer):
     deepspeed = property(lambda _: DistributedType.DEEPSPEED)
     monkeypatch.setattr(type(trainer.accelerator), "distributed_type", deepspeed)
     trainer.training_step(trainer.model, [])
-    assert len(told) > 2
-    assert told == [(False, False)] * (len(told) - 1) + [(True, False)]
+    assert len(flags) > 2
+    assert flags == [(False, False)] * (len(flags) - 1) + [(True, False)]
 
 
 def test_a_sharded_model_is_refused_by_the_embedded_engine(tmp_path, chat_tokenizer):

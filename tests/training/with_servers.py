@@ -90,7 +90,7 @@ def trained(tokenizer, out, peft_config=None):
     newest = max((out / "sync").iterdir(), key=lambda path: int(path.name.rpartition("-v")[2]))
     [file] = newest.glob("*.safetensors")
     model = trainer.accelerator.unwrap_model(trainer.model)
-    found = {
+    results = {
         "kinds": {type(parameter).__name__ for parameter in model.parameters()},
         "gradients": gradients.seen,
         "weights": learner.weights(trainer),
@@ -103,7 +103,7 @@ def trained(tokenizer, out, peft_config=None):
     trainer.ranks.gather([0])  # servers end when nobody asks them any more
     engine.close()
     servers.close()
-    return found
+    return results
 
 
 def full_disk(trainer):

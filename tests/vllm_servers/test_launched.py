@@ -50,15 +50,15 @@ def invoke(*arguments):
 
 def processes_with(word):
     """The processes of this machine with `word` in their command line."""
-    found = []
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             line = (folder / "cmdline").read_bytes()
         except OSError:
             continue
         if word.encode() in line and int(folder.name) != os.getpid():
-            found.append(folder.name)
-    return found
+            pids.append(folder.name)
+    return pids
 
 
 def test_a_training_launches_its_server_and_ends_it(place):

@@ -41,10 +41,10 @@ def full_logprobs(model, token_ids, temperature=1.0):
 
 def answers(engine, requests):
     engine.submit(requests)
-    found = {}
+    by_session = {}
     while results := engine.poll():
-        found |= {result.session_id: result for result in results}
-    return found
+        by_session |= {result.session_id: result for result in results}
+    return by_session
 
 
 def test_more_prompts_than_a_pass_takes(engine):
@@ -84,7 +84,7 @@ def test_ids_and_logprobs_are_those_of_a_full_forward(engine, model_dir, chat_to
 
 def test_stop_strings_end_tokens_and_errors(engine, chat_tokenizer):
     prompt = chat_tokenizer.encode("Is it")
-    found = answers(
+    results = answers(
         engine,
         [
             GenerationRequest("stop", prompt, SamplingParams(200, stop=("e", "1"))),
@@ -93,14 +93,14 @@ def test_stop_strings_end_tokens_and_errors(engine, chat_tokenizer):
             GenerationRequest("almost", [7] * 509, SamplingParams(40)),
         ],
     )
-    stopped = found["stop"]
+    stopped = results["stop"]
     *before, last = [chat_tokenizer.decode([token]) for token in stopped.token_ids]
     assert stopped.finish_reason == "stop"
     assert {"e", "1"} & set(last) or stopped.token_ids[-1] == chat_tokenizer.eos_token_id
     assert not {"e", "1"} & set("".join(before))
-    assert "vocabulary" in found["unknown id"].error
-    assert "max_model_len" in found["too long"].error
-    assert len(found["almost"].token_ids) <= 3
+    assert "vocabulary" in results["unknown id"].error
+    assert "max_model_len" in results["too long"].error
+    assert len(results["almost"].token_ids) <= 3
 
 
 def make_trainer(model_dir, tokenizer, engine, sink, tmp_path, **options):

@@ -18,34 +18,34 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 
 def moved(model, size):
     """A copy whose trained weights are others."""
-    found = copy.deepcopy(model)
+    other = copy.deepcopy(model)
     with torch.no_grad():
-        for parameter in found.parameters():
+        for parameter in other.parameters():
             if parameter.requires_grad:
                 parameter.add_(size * torch.randn_like(parameter))
-    return found
+    return other
 
 
 def play_over_updates(engine, models, update, tokenizer):
     """Requests of `engine` that are open during two updates; returns them with their results."""
     prompt = tokenizer.encode("Is it an animal?")
-    asked = {
+    requests = {
         f"s{i}": GenerationRequest(f"s{i}", [*prompt, i], SamplingParams(40, 1.0), seed=i)
         for i in range(72)
     }
-    waiting, found = list(asked.values()), {}
+    waiting, answers = list(requests.values()), {}
     engine.submit(waiting[:24])
     for version in (2, 3):
         del waiting[:24]
-        found |= {result.session_id: result for result in engine.poll()}
+        answers |= {result.session_id: result for result in engine.poll()}
         update(models[version], version)
         engine.submit(waiting[:24])
-        while version not in {result.policy_version for result in found.values()}:
-            found |= {result.session_id: result for result in engine.poll()}
+        while version not in {result.policy_version for result in answers.values()}:
+            answers |= {result.session_id: result for result in engine.poll()}
     while results := engine.poll():
-        found |= {result.session_id: result for result in results}
-    assert [result.error for result in found.values()] == [None] * len(asked)
-    return [(asked[name], result) for name, result in found.items()]
+        answers |= {result.session_id: result for result in results}
+    assert [result.error for result in answers.values()] == [None] * len(requests)
+    return [(requests[name], result) for name, result in answers.items()]
 
 
 def assert_sampled_by(models, played):

@@ -24,9 +24,9 @@ def one_node():
 @pytest.fixture
 def urls(servers, model_dir, chat_tokenizer, tmp_path):
     """Those of servers that have their own weights again afterwards."""
-    found = [server.url for server in servers]
-    yield found
-    engine = VLLMEngine(found, chat_tokenizer)
+    addresses = [server.url for server in servers]
+    yield addresses
+    engine = VLLMEngine(addresses, chat_tokenizer)
     engine.update_weights(WeightUpdate(load_model(model_dir), 9, tmp_path / "sync"))
     engine.close()
 

@@ -71,15 +71,15 @@ def check_row(row: Any) -> bool:
 
 def consistent(batch: Any) -> None:
     """All of a batch can be read, and its lists agree."""
-    told = dict(batch)
+    columns = dict(batch)
     number = len(batch.rollouts)
-    for name, value in told.items():
+    for name, value in columns.items():
         assert isinstance(value, list), name
-    assert len(told["final_rewards"]) == len(told["session_ids"]) == number
+    assert len(columns["final_rewards"]) == len(columns["session_ids"]) == number
     for ids, mask, attention in zip(
-        told["full_token_ids"],
-        told["agent_token_mask"],
-        told["full_attention_mask"],
+        columns["full_token_ids"],
+        columns["agent_token_mask"],
+        columns["full_attention_mask"],
         strict=True,
     ):
         assert len(ids) == len(mask) == len(attention)
@@ -165,11 +165,11 @@ class FuzzedAgent:
         self._actions = actions
 
     def get_action(self, messages: list[Any], agent_state: Any) -> Any:
-        said = int(agent_state or 0)
+        turn = int(agent_state or 0)
         for message in messages:
             message["content"] = "edited"
-        action = self._actions[said % len(self._actions)]
-        return (action, said + 1) if isinstance(action, str) else action
+        action = self._actions[turn % len(self._actions)]
+        return (action, turn + 1) if isinstance(action, str) else action
 
 
 def _cycle() -> dict[str, Any]:

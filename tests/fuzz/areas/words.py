@@ -95,12 +95,12 @@ def check_command(case: tuple[str, list[str]]) -> bool:
         finally:
             os.chdir(before)
     assert isinstance(result.exception, SystemExit | None), repr(result.exception)
-    said = result.output
-    assert "--debug" in words or "Traceback (most recent call last)" not in said, said[-800:]
+    output = result.output
+    assert "--debug" in words or "Traceback (most recent call last)" not in output, output[-800:]
     foreign = [mark for mark in ("\x1b[2J", "\u202e") if not any(mark in w for w in words)]
-    assert not any(mark in said for mark in foreign), repr(said[-300:])
+    assert not any(mark in output for mark in foreign), repr(output[-300:])
     assert result.exit_code in (0, 1, 2, 130), result.exit_code
-    assert result.exit_code == 0 or said.strip(), "nothing was said"
+    assert result.exit_code == 0 or output.strip(), "nothing was said"
     return bool(result.exit_code == 0)
 
 

@@ -34,7 +34,7 @@ class Connection:
 
     def __init__(self, url, **options):
         self._socket = connect(f"{url.replace('http', 'ws')}/ws", **options)
-        self.heard = []
+        self.frames = []
 
     def ask(self, kind, **data):
         self._socket.send(json.dumps({"type": kind, "data": data}))
@@ -45,8 +45,8 @@ class Connection:
         return self.hear()["data"]
 
     def hear(self):
-        self.heard.append(self._socket.recv(timeout=20))
-        return json.loads(self.heard[-1])
+        self.frames.append(self._socket.recv(timeout=20))
+        return json.loads(self.frames[-1])
 
     def __enter__(self):
         return self
@@ -58,8 +58,8 @@ class Connection:
 def fetched(url, body=None, headers=None):
     """The text of a page."""
     data = None if body is None else json.dumps(body).encode()
-    asked = Request(url, data, {"Content-Type": "application/json", **(headers or {})})
-    with urlopen(asked, timeout=20) as answer:
+    request = Request(url, data, {"Content-Type": "application/json", **(headers or {})})
+    with urlopen(request, timeout=20) as answer:
         return answer.read().decode()
 
 

@@ -21,8 +21,8 @@ TASKS = 3
 
 
 def through_the_door(url, tokenizer=None, **given):
-    told = {"base_url": url, "eval_split": "eval", "eval_tasks": TASKS, "sessions": 8, **given}
-    return make("OpenEnv", tokenizer, told)
+    config = {"base_url": url, "eval_split": "eval", "eval_tasks": TASKS, "sessions": 8, **given}
+    return make("OpenEnv", tokenizer, config)
 
 
 def plain(rollout):

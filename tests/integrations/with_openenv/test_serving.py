@@ -72,18 +72,18 @@ def play_both(env, line, split, index, actions):
     """Play a task over a line and beside it natively; both must be equal all the way."""
     rows = env.get_eval_dataset() if split == "eval" else env.get_train_dataset()
     native = SteppedTrial(env, rows[index])
-    told = line.ask("reset", split=split, index=index)["data"]
+    reply = line.ask("reset", split=split, index=index)["data"]
     messages = []
     while True:
-        seen = told["observation"]
+        seen = reply["observation"]
         messages = ([] if seen["new_conversation"] else messages) + seen["messages"]
-        assert told["done"] == native.over
+        assert reply["done"] == native.over
         if native.over:
-            return native.rollout, told
+            return native.rollout, reply
         assert messages == native.messages and seen["text"] == messages[-1]["content"]
         action = actions(native)
-        told = line.ask("step", text=action)["data"]
-        assert told["reward"] == native.act(action)
+        reply = line.ask("step", text=action)["data"]
+        assert reply["reward"] == native.act(action)
         messages = [*messages, {"role": "assistant", "content": action}]
 
 
@@ -97,20 +97,20 @@ def test_a_game_is_played_as_natively_and_no_secret_is_told(name):
         return chance.choice([*(known or ["5", "[up]"]), "nonsense"])
 
     with served(env) as url, Connection(url) as line:
-        told = [fetched(f"{url}/{page}") for page in ("schema", "metadata", "state", "health")]
+        texts = [fetched(f"{url}/{page}") for page in ("schema", "metadata", "state", "health")]
         tasks = env.get_eval_dataset()["task_data"]
         for index, task in enumerate(tasks[:3]):
             rollout, end = play_both(env, line, "eval", index, action)
             assert end["metadata"]["reward"] == rollout.final_reward
             assert end["metadata"]["stop_reason"] == rollout.episodes[-1].stop_reason
-            told.append(json.dumps(line.state()))
-            said = " ".join(told + [without_conversation(frame) for frame in line.heard])
+            texts.append(json.dumps(line.state()))
+            visible = " ".join(texts + [without_conversation(frame) for frame in line.frames])
             prompts = " ".join(m["content"] for e in rollout.episodes for m in e.messages)
             for text in strings_in(task):
-                assert text not in said or text in prompts
+                assert text not in visible or text in prompts
         home = name.replace("/", "-")
-        asked = {"split": "eval", "index": 0}
-        assert json.loads(fetched(f"{url}/{home}/task", asked)) == {"task": asked}
+        query = {"split": "eval", "index": 0}
+        assert json.loads(fetched(f"{url}/{home}/task", query)) == {"task": query}
     until(lambda: not env.active_states)
 
 
@@ -119,7 +119,7 @@ def test_a_trial_of_several_episodes_says_where_a_conversation_begins():
     env = make("TwentyQuestions", None, {**config, "system_prompt": "Play well."})
     with served(env) as url, Connection(url) as line:
         rollout, _ = play_both(env, line, "train", 4, lambda trial: "Is it an animal?")
-        kinds = [json.loads(frame)["data"]["observation"]["asks_for"] for frame in line.heard]
+        kinds = [json.loads(frame)["data"]["observation"]["asks_for"] for frame in line.frames]
         assert kinds.count("reflection") == 2 and kinds[-1] is None
     assert len(rollout.episodes) == 3
 
@@ -144,18 +144,18 @@ def test_nothing_that_a_client_can_ask_names_the_secret():
         line.ask("nonsense")
         end = line.ask("step", text="fail")
         assert end["data"]["done"] and end["data"]["observation"]["failed"]
-        assert end["data"]["metadata"]["reward"] is None and "NaN" not in line.heard[-1]
+        assert end["data"]["metadata"]["reward"] is None and "NaN" not in line.frames[-1]
         line.ask("step", text="a")
         pages = ["openapi.json", "schema", "metadata", "state", "health", "SecretEnv/splits"]
-        told = [fetched(f"{url}/{page}") for page in pages]
-        asked = {"split": "train", "index": 1}
-        told += [fetched(f"{url}/SecretEnv/{page}", asked) for page in ("task",)]
-        told += [fetched(f"{url}/SecretEnv/{page}", {"split": "train"}) for page in ("tasks",)]
-        told.append(fetched(f"{url}/reset", {"index": 0}))
+        texts = [fetched(f"{url}/{page}") for page in pages]
+        query = {"split": "train", "index": 1}
+        texts += [fetched(f"{url}/SecretEnv/{page}", query) for page in ("task",)]
+        texts += [fetched(f"{url}/SecretEnv/{page}", {"split": "train"}) for page in ("tasks",)]
+        texts.append(fetched(f"{url}/reset", {"index": 0}))
         with pytest.raises(urllib.error.HTTPError) as refused:
             fetched(f"{url}/SecretEnv/tasks", {"split": "eval"})
-        told += [refused.value.read().decode(), *line.heard]
-        assert "xyzzy" not in " ".join(told)
+        texts += [refused.value.read().decode(), *line.frames]
+        assert "xyzzy" not in " ".join(texts)
     until(lambda: not env.active_states)
 
 
@@ -177,14 +177,14 @@ def test_slow_tasks_do_not_stop_the_server():
     env = SlowEnv()
     env.released = threading.Event()
     with served(env) as url:
-        asked = threading.Thread(
+        thread = threading.Thread(
             target=fetched, args=(f"{url}/SlowEnv/num_tasks", {"split": "eval"})
         )
-        asked.start()
+        thread.start()
         time.sleep(0.1)
         assert "healthy" in fetched(f"{url}/health")
         env.released.set()
-        asked.join(20)
+        thread.join(20)
         assert json.loads(fetched(f"{url}/SlowEnv/num_tasks", {"split": "eval"})) == {
             "num_tasks": 2
         }
@@ -201,8 +201,8 @@ def test_a_seed_names_a_task():
 def answers(line, seed):
     line.ask("reset", seed=seed)
     questions = ("Is it an animal?", "Is it bigger than a dog?", "Can you eat it?", "Can it fly?")
-    said = [line.ask("step", text=question)["data"] for question in questions]
-    return [answer["observation"]["text"] for answer in said]
+    replies = [line.ask("step", text=question)["data"] for question in questions]
+    return [answer["observation"]["text"] for answer in replies]
 
 
 def test_a_client_beyond_the_places_is_refused_until_one_is_free():
@@ -285,8 +285,8 @@ def test_with_a_token_all_requests_need_it():
 def test_the_page_for_people():
     with served(make("Bandit"), web=True) as url:
         assert "Bandit" in fetched(f"{url}/web/")
-        told = json.loads(fetched(f"{url}/web/reset", {"index": 0}))
-        assert told["observation"]["asks_for"] == "action"
+        reply = json.loads(fetched(f"{url}/web/reset", {"index": 0}))
+        assert reply["observation"]["asks_for"] == "action"
 
 
 def test_what_cannot_be_served_is_said():

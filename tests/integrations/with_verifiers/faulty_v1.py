@@ -15,14 +15,14 @@ class FaultyEnv(vf.Env[guess_v1.GuessEnvConfig]):
         async with agents.agent.interaction(task) as interaction:
             segment = await interaction.turn()
             while not segment.terminated:
-                said = segment.last_reply
-                if said == "break":
+                reply = segment.last_reply
+                if reply == "break":
                     raise RuntimeError("the game broke")
-                if said == "exit":
+                if reply == "exit":
                     raise SystemExit("not authenticated with prime")
-                if said == "vanish":
+                if reply == "vanish":
                     asyncio.get_running_loop().call_soon(sys.exit, "not authenticated with prime")
                     await asyncio.sleep(60)
-                if said == "stop":
+                if reply == "stop":
                     break
                 segment = await interaction.turn("Go on.")

@@ -16,8 +16,8 @@ LINES = ["Is it an animal?", " Can it fly? ", "Is it a fruit?", "[apple]", "[vio
 
 
 def say(messages):
-    said = sum(message["role"] == "assistant" for message in messages)
-    return LINES[min(said, len(LINES) - 1)]
+    turn = sum(message["role"] == "assistant" for message in messages)
+    return LINES[min(turn, len(LINES) - 1)]
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_vf_eval_gives_the_rewards_of_run_trial(server, tmp_path):
         assert reward(trace) == rollout.final_reward
         assert trace["metrics"]["steps"] == len(episode.steps)
         assert trace["metrics"].get("win") == float(episode.win)
-        told = trace["info"]["agentsgym"]
-        assert told["step_rewards"] == [[step.reward for step in episode.steps]]
-        assert told["stop_reasons"] == [episode.stop_reason]
+        info = trace["info"]["agentsgym"]
+        assert info["step_rewards"] == [[step.reward for step in episode.steps]]
+        assert info["stop_reasons"] == [episode.stop_reason]
         assert conversation(trace) == list(episode.messages)
 
 

@@ -27,9 +27,9 @@ class FaultyEnv(GuessEnv):
 def halve(messages):
     """Plays well, with words around the digit."""
     low, high = 0, 9
-    for said, hint in itertools.pairwise(message["content"] for message in messages):
+    for reply, hint in itertools.pairwise(message["content"] for message in messages):
         if hint in ("Higher.", "Lower."):
-            guess = int(said[-1])
+            guess = int(reply[-1])
             low, high = (guess + 1, high) if hint == "Higher." else (low, guess - 1)
     return f"I say {min((low + high) // 2, 8)}"
 
@@ -91,21 +91,21 @@ def open_tasks(env):
 
 
 @pytest.mark.parametrize(
-    ("action", "told"),
+    ("action", "message"),
     [
         ("break", "RuntimeError: the game broke"),
         ("exit", "SystemExit: not authenticated with prime"),
         ("vanish", "has ended with SystemExit('not authenticated with prime')"),
     ],
 )
-def test_a_fault_is_a_failed_rollout_within_seconds_and_the_next_session_plays(action, told):
+def test_a_fault_is_a_failed_rollout_within_seconds_and_the_next_session_plays(action, message):
     env = FaultyEnv()
     task = tasks_of(env)[0]
     env.run_trial([task], ScriptedAgent(["stop"]))  # whatever starts once has started
     began = time.monotonic()
     (rollout,) = env.run_trial([task], ScriptedAgent(["1", action])).rollouts
     assert time.monotonic() - began < FAST
-    assert rollout.failed and told in rollout.error
+    assert rollout.failed and message in rollout.error
     assert len(rollout.episodes[0].steps) == 1
     assert not env.run_trial([task], ScriptedAgent(["stop"])).rollouts[0].failed
     assert open_tasks(env) == 0
@@ -170,7 +170,7 @@ def taskset_env(monkeypatch, name, task_class, data, env_config=None):
 
 
 @pytest.mark.parametrize(
-    ("task_class", "env_config", "told"),
+    ("task_class", "env_config", "message"),
     [
         (ToolTask, None, "taskset 'made' has tools"),
         (ContainerTask, None, "taskset 'made' needs a container"),
@@ -179,27 +179,27 @@ def taskset_env(monkeypatch, name, task_class, data, env_config=None):
     ],
 )
 def test_a_taskset_that_cannot_be_kept_is_refused_by_name(
-    monkeypatch, task_class, env_config, told
+    monkeypatch, task_class, env_config, message
 ):
     env_class = taskset_env(monkeypatch, "made", task_class, TEXT, env_config)
-    with pytest.raises(CannotKeep, match=told):
+    with pytest.raises(CannotKeep, match=message):
         env_class()
 
 
 @pytest.mark.parametrize(
-    ("task_class", "data", "told"),
+    ("task_class", "data", "message"),
     [
         (StopTask, TEXT, "StopTask has stop hooks: ['too_long']"),
         (PlainTask, SEEN, "only text of the roles system and user"),
         (PlainTask, vf.TaskData(prompt="Go.", image="ubuntu"), "a Docker image: 'ubuntu'"),
     ],
 )
-def test_a_task_that_cannot_be_kept_is_refused_by_name(monkeypatch, task_class, data, told):
+def test_a_task_that_cannot_be_kept_is_refused_by_name(monkeypatch, task_class, data, message):
     env = taskset_env(monkeypatch, "made", task_class, data)()
     (row,) = [*env.get_train_dataset(), *env.get_eval_dataset()]
-    assert told in env.check_task(row["task_data"])
+    assert message in env.check_task(row["task_data"])
     (rollout,) = env.run_trial([row["task_data"]], ScriptedAgent(["x"])).rollouts
-    assert rollout.failed and told in rollout.error
+    assert rollout.failed and message in rollout.error
 
 
 def test_a_task_of_another_taskset_is_refused(env):

@@ -41,4 +41,4 @@ def conversation(trace):
 
 
 def reward(trace):
-    return sum(told["score"] * told["weight"] for told in trace["rewards"].values())
+    return sum(part["score"] * part["weight"] for part in trace["rewards"].values())
