@@ -68,7 +68,7 @@ def test_what_is_advised_are_settings_of_the_trainer():
     assert len(named) > 8 and named <= fields
 
 
-def test_a_hopeless_training_is_told_so(invoke, tmp_path, monkeypatch):
+def test_each_fault_of_a_hopeless_training_is_reported(invoke, tmp_path, monkeypatch):
     tokenizer = build_tokenizer(NUMBERS)
     random_llama(tokenizer).save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")

@@ -153,7 +153,7 @@ def test_a_run_directory_plays_the_game_of_its_run_or_another(invoke, workplace)
     "command",
     [["eval", "model", *BANDIT, "--episodes", "2"], ["play", "Bandit", "--agent", "model"]],
 )
-def test_a_template_option_that_the_template_does_not_read_is_told(invoke, workplace, command):
+def test_a_template_option_that_the_template_does_not_read_is_reported(invoke, workplace, command):
     message = "the chat template does not read 'enable_thinkin'"
     result = invoke(*command, "model.chat_template_kwargs={enable_thinkin: false}")
     assert result.exit_code == 0 and message in " ".join(result.stderr.split())

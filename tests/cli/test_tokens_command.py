@@ -57,7 +57,7 @@ def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
         (("plain", "model.chat_template_kwargs=3"), 2, "chat_template_kwargs"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(invoke, tokenizers, arguments, status, message):
+def test_what_is_wrong_is_reported_in_one_line(invoke, tokenizers, arguments, status, message):
     result = invoke("tokens", *arguments)
     assert result.exit_code == status, result.output
     assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1

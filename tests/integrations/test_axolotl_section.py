@@ -71,7 +71,7 @@ def test_the_section_becomes_settings(load):
         ({"env_config": [1]}, "agentsgym.env_config must be a dictionary"),
     ],
 )
-def test_a_key_that_is_wrong_is_told(load, section, words):
+def test_a_wrong_key_is_named(load, section, words):
     with pytest.raises(ConfigError) as error:
         load(section)
     assert words in str(error.value)

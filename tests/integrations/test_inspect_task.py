@@ -92,7 +92,7 @@ def step_rewards(sample):
 
 @pytest.mark.parametrize("carry", ["one episode", "none", "full", "summary"])
 @pytest.mark.parametrize("name", ACTIONS)
-def test_games_are_those_of_run_trial(run, name, carry):
+def test_games_equal_those_of_run_trial(run, name, carry):
     config = {"max_steps_per_episode": 3} if carry == "one episode" else {**CARRIED, "carry": carry}
     env = make(name, None, config)
     rows = [env.get_eval_dataset()[k]["task_data"] for k in range(3)]
@@ -221,7 +221,7 @@ def test_an_environment_that_waits_steps_in_threads(run, monkeypatch):
     assert (max(done) - min(done)).total_seconds() < 2.5
 
 
-def test_where_no_win_is_told_none_is_scored(run, monkeypatch):
+def test_without_a_reported_win_none_is_scored(run, monkeypatch):
     step = CountdownEnv._step_episode
 
     def silent(self, session_id, state, action):
@@ -234,7 +234,7 @@ def test_where_no_win_is_told_none_is_scored(run, monkeypatch):
     assert win.unscored_samples == 2 and math.isnan(log.samples[0].scores["win"].value)
 
 
-def test_bad_settings_are_told(run):
+def test_bad_settings_are_named(run):
     with pytest.raises(ConfigError, match="hintz"):
         env_task("TwentyQuestions", env_config={"hintz": 1})
     with pytest.raises(UnknownEnvironment):

@@ -270,7 +270,7 @@ def described(action=None, observation=None, required=()):
         ("<html>", (None, None), "does not describe"),
     ],
 )
-def test_the_fields_are_found_given_or_asked_for(schema, given, fields):
+def test_fields_are_given_or_detected_or_an_error(schema, given, fields):
     if isinstance(fields, Fields):
         assert fields_of(schema, *given, action_json=False) == fields
     else:

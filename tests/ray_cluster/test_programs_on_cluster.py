@@ -110,7 +110,7 @@ def alike(steps):
     return [{key: step[key] for key in SAME} for step in steps]
 
 
-def test_a_run_with_workers_is_that_without(whole, train, place):
+def test_a_run_with_workers_equals_one_without(whole, train, place):
     assert len(whole) == 4
     assert all(1 <= step["ray/alive"] <= 2 for step in whole)
     program = train("run.yaml", "output_dir=here", "ray.workers=0")

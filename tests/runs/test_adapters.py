@@ -203,7 +203,7 @@ def test_a_base_inside_the_adapter_or_in_the_package_needs_no_permission(workpla
         (None, "pickled ones are not read"),
     ],
 )
-def test_what_an_adapter_directory_may_not_say(adapter, changes, message):
+def test_a_bad_adapter_directory_is_refused(adapter, changes, message):
     if changes is None:
         (adapter / "adapter_model.safetensors").rename(adapter / "adapter_model.bin")
     edited(adapter, **(changes or {}))

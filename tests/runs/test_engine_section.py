@@ -70,7 +70,7 @@ def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(sect
         train_settings(run_of(section))
 
 
-def test_training_sends_the_key_that_it_was_told(invoke, workplace, vllm, monkeypatch):
+def test_training_sends_the_key_that_it_was_given(invoke, workplace, vllm, monkeypatch):
     command = ("train", "toy.yaml", "train.max_steps=2", f"engine.urls=[{vllm.url}]")
     refused = invoke(*command)
     assert refused.exit_code == 1 and "401" in refused.stderr, refused.output

@@ -119,7 +119,7 @@ def test_the_run_of_a_cluster_passes_a_dry_run_without_a_gpu(name, invoke, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_elsewhere_is_exchanged_and_told(monkeypatch):
+def test_what_is_elsewhere_is_exchanged_and_reported(monkeypatch):
     """Other machines and generations ahead of the update."""
     seen = []
     monkeypatch.setattr(dry_run_module, "train_run", lambda small, **_: seen.append(small))

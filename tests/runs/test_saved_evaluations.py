@@ -148,7 +148,7 @@ def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace)
     assert alone.exit_code == 2 and "name the environment with --env" in alone.stderr
 
 
-def test_the_plan_is_told_before_anything_is_played(invoke, tmp_path):
+def test_the_plan_is_shown_before_anything_is_played(invoke, tmp_path):
     result = coin_eval(invoke, "--plan", "--json", "-o", str(tmp_path / "no"), episodes=100)
     plan = json.loads(result.stdout)
     assert (plan["pairs"], plan["clusters"]) == (100, 100)
@@ -159,7 +159,7 @@ def test_the_plan_is_told_before_anything_is_played(invoke, tmp_path):
     assert "100 rollouts in 25 clusters" in output and "If all rollouts of a cluster" in output
 
 
-def test_a_model_without_a_chat_template_is_told(invoke, workplace):
+def test_a_model_without_a_chat_template_is_reported(invoke, workplace):
     (workplace / "model/chat_template.jinja").unlink()
     result = invoke("eval", "model", "--env", "digit.DigitEnv", "--episodes", "2")
     assert result.exit_code == 0 and "no chat template" in " ".join(result.stderr.split())
@@ -180,7 +180,7 @@ def test_a_strangers_evaluation_is_not_written_through_its_links(invoke, tmp_pat
     assert {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()} == before
 
 
-def test_a_wrong_second_player_is_told_before_the_first_plays(invoke, tmp_path):
+def test_a_wrong_second_player_is_refused_before_the_first_plays(invoke, tmp_path):
     played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4", "-o", f"{tmp_path}/out"]
     result = invoke(*played, "--vs", "agent:nope")
     assert result.exit_code == 2 and "no agent is called 'nope'" in result.stderr
@@ -233,7 +233,7 @@ def test_a_saved_evaluation_that_is_no_other_side_is_refused_before_anything_is_
     assert "only a finished one" in refused(tmp_path / "part", episodes=100)
 
 
-def test_different_temperatures_are_told(invoke, workplace):
+def test_different_temperatures_are_reported(invoke, workplace):
     saved = ["eval", "model", "--env", "digit.DigitEnv", "--episodes", "4"]
     assert invoke(*saved, "--temperature", "0.5", "-o", "half").exit_code == 0
     result = invoke(*saved, "--vs", "half")

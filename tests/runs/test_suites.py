@@ -163,7 +163,7 @@ GAME = {"name": "small", "env": "Bandit", "episodes": 6}
         (["--env", "Bandit", "--out", "page.html"], "the page of a suite"),
     ],
 )
-def test_what_a_suite_does_not_take(invoke, tmp_path, monkeypatch, more, message):
+def test_options_that_do_not_fit_a_suite_are_refused(invoke, tmp_path, monkeypatch, more, message):
     monkeypatch.chdir(tmp_path)
     result = invoke("eval", "agent:optimal", *more)
     assert result.exit_code == 2 and message in " ".join(result.stderr.split()), result.stderr

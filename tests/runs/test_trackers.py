@@ -89,7 +89,7 @@ def test_the_store_has_the_values_of_metrics_jsonl(tracked):
     ("named", "message"),
     [("tensorbord", "'tensorbord' is no tracker; there are .*tensorboard"), ("wandb", "wandb")],
 )
-def test_a_tracker_that_cannot_be_used_is_told_before_a_file_is_written(
+def test_a_tracker_that_cannot_be_used_is_refused_before_a_file_is_written(
     workplace, invoke, monkeypatch, named, message
 ):
     monkeypatch.setattr(extras, "installed", lambda module: module != "wandb")

@@ -227,7 +227,7 @@ def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):
     assert any("left out: damaged or too long" in note for note in notes.notes)
 
 
-def test_a_player_that_repeats_itself_is_told(run):
+def test_a_player_that_repeats_itself_is_reported(run):
     notes = Notes()
     steps = {"max_steps_per_episode": 1}
     warm = {"source": "optimal", "games": 4}
@@ -299,7 +299,7 @@ def test_a_resumed_warm_start_needs_its_source_only_for_games_that_are_not_store
         ({"vocab_size": 500}, "vocab_size has no effect"),
     ],
 )
-def test_bad_settings_are_told_before_anything_is_written(run, warm, key):
+def test_bad_settings_are_refused_before_anything_is_written(run, warm, key):
     with pytest.raises(ConfigError, match=key):
         train_run(run(warm=warm))
     assert not Path("warm").exists()

@@ -127,7 +127,7 @@ def test_evaluation_of_other_tasks_than_the_trainers(make_trainer, env):
     ],
     ids=["none", "name", "list", "dict", "number", "endless", "row", "environment"],
 )
-def test_what_cannot_be_evaluated_is_told(make_trainer, env, given, words):
+def test_what_cannot_be_evaluated_is_refused(make_trainer, env, given, words):
     trainer = make_trainer(env)
     with pytest.raises(ValueError, match=words):
         trainer.evaluate(given)
@@ -171,7 +171,7 @@ def test_a_task_that_cannot_be_set_up_is_a_failed_rollout(make_trainer, env, cha
     ],
     ids=["none", "columns", "few", "dict"],
 )
-def test_what_cannot_be_trained_on_is_told(make_trainer, env, dataset, words):
+def test_what_cannot_be_trained_on_is_refused(make_trainer, env, dataset, words):
     from agentsgym.training import GRPOEnvTrainer
 
     args = make_trainer(env).args
@@ -242,7 +242,7 @@ def test_bad_rows_of_a_stream_are_left_out_and_counted(make_trainer, env, caplog
         ({"max_bad_rows": -1}, "max_bad_rows"),
     ],
 )
-def test_what_a_stream_cannot_do_is_told(make_trainer, env, options, words):
+def test_what_a_stream_cannot_do_is_refused(make_trainer, env, options, words):
     with pytest.raises(ValueError, match=words):
         make_trainer(env, dataset=streamed(digits(*range(4))), **options)
 

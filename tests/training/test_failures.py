@@ -56,7 +56,7 @@ def test_training_stops_at_the_first_generation_that_failed_and_says_why(
     assert [p.name for p in (tmp_path / "out").glob("checkpoint-*")] == ["checkpoint-2"]
 
 
-def test_each_error_is_told_once(make_trainer, caplog):
+def test_each_error_is_logged_once(make_trainer, caplog):
     class Fragile(DigitEnv):
         def _step_episode(self, session_id, state, action):
             number = int(session_id.split("-")[1])

@@ -39,7 +39,7 @@ def test_one_step_on_the_probabilities_that_were_sampled(make_trainer, chat_toke
     assert sum(changed) > len(changed) / 2
 
 
-def test_experts_that_trl_cannot_count_are_told_before_training(make_trainer, chat_tokenizer):
+def test_experts_that_trl_cannot_count_are_reported_before_training(make_trainer, chat_tokenizer):
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
     model = family_model("granitemoehybrid", vocab_size=len(chat_tokenizer), **experts)
     env = CountdownEnv(chat_tokenizer)

@@ -284,7 +284,7 @@ def test_a_setting_without_effect_is_refused(config, name, value, without, with_
     assert getattr(dataclasses.replace(made), name) == value
 
 
-def test_an_option_that_the_chat_template_does_not_read_is_told(make_trainer, caplog):
+def test_an_option_that_the_chat_template_does_not_read_is_reported(make_trainer, caplog):
     with caplog.at_level(logging.WARNING):
         make_trainer(chat_template_kwargs={"enable_thinkin": False})
     assert "'enable_thinkin'" in caplog.text

@@ -289,7 +289,7 @@ def test_the_page_for_people():
         assert reply["observation"]["asks_for"] == "action"
 
 
-def test_what_cannot_be_served_is_said():
+def test_what_cannot_be_served_is_named():
     class Own(SecretEnv):
         def _run_complete_episode(self, session_id, agent):
             return {}
