@@ -1,9 +1,11 @@
-"""Write the tables of the docs that list what the code has, each between two comments in its page.
+"""Write what the docs list of the code: docs/settings.md, and tables between two comments in other
+pages.
 
 python scripts/docs_tables.py
 """
 
 import inspect
+import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +13,7 @@ from pathlib import Path
 
 from agentsgym.checks.token_report import RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
+from agentsgym.cli.app import COMMANDS
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv
@@ -20,6 +23,7 @@ from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from expectations import RandomPlayer, explored
+from settings_page import settings_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,6 +35,24 @@ def environments() -> str:
         for env in BUILTIN.values()
     )
     return _table(("environment", "what it is", "extra"), rows)
+
+
+def environment_pages() -> str:
+    """Links to the pages of the environments, for the index of the docs."""
+    pages = dict.fromkeys(env.page for env in BUILTIN.values())
+    titles = {page: _title(ROOT / f"docs/environments/{page}.md") for page in pages}
+    return "".join(f"- [{title}](environments/{page}.md)\n" for page, title in titles.items())
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
+def commands() -> str:
+    """The commands of the command line."""
+    return _table(
+        ("command", ""), ((f"`agentsgym {name}`", help) for name, help in COMMANDS.items())
+    )
 
 
 def estimators() -> str:
@@ -172,7 +194,9 @@ def _rows_of(one: RecordedTalk | None) -> str:
 
 
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/README.md": {"environments": environment_pages},
     "docs/environments/README.md": {"environments": environments},
+    "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/doctor.md": {"faults": faults},
     "docs/tokens.md": {"chat templates": chat_templates},
@@ -209,6 +233,8 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 if __name__ == "__main__":
+    logging.disable(logging.WARNING)  # the chat templates are tried out, not used
+    (ROOT / "docs/settings.md").write_text(settings_page(), encoding="utf-8")
     for page in TABLES:
         path = ROOT / page
         path.write_text(filled(page, path.read_text(encoding="utf-8")), encoding="utf-8")

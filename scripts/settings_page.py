@@ -1,4 +1,4 @@
-"""Write docs/settings.md, from the settings themselves."""
+"""docs/settings.md, made from the settings themselves; docs_tables.py writes it."""
 
 import dataclasses
 import inspect
@@ -17,14 +17,13 @@ from agentsgym.training.settings import OWN_TYPES, TrainSettings
 from agentsgym.training.trl_settings import BELONGS_TO, REFUSED, WITHOUT_MEANING
 from agentsgym.types.settings import Section
 
-_PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 _HEAD = """# Settings
 
 A run is read once from a preset or file and from `KEY=VALUE` on the command line
 (`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). An unknown key, a value
 of another type, NaN, or a value outside its range is refused before anything is loaded, with the
 key, the value and what is allowed. Lists may be one text. This page is made by
-`python scripts/settings_page.py`.
+`python scripts/docs_tables.py`.
 """
 _TRAIN = """
 ## train
@@ -160,7 +159,3 @@ def _text(text: str | None) -> str:
 
 def _line(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-if __name__ == "__main__":
-    _PAGE.write_text(settings_page(), encoding="utf-8")

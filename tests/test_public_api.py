@@ -53,13 +53,6 @@ def test_the_batch_has_the_keys():
     assert set(named("Keys of RolloutBatch")) == set(RolloutBatch([], all_steps=True))
 
 
-def test_the_command_line_has_the_commands():
-    from agentsgym.cli.app import COMMANDS
-
-    listed = {name.removeprefix("agentsgym ") for name in named("The command line")}
-    assert listed == set(COMMANDS)
-
-
 @pytest.mark.parametrize("path", named("Integrations"))
 def test_a_name_of_an_integration_is_where_the_page_says(path):
     module, _, name = path.rpartition(".")

@@ -17,41 +17,21 @@ from transformers import HfArgumentParser
 from trl import GRPOConfig, TrlParser
 
 from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.settings import OWN_TYPES
+from agentsgym.training.settings import TrainSettings
 from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
 
 ROOT = Path(__file__).parents[2]
 OF_TRL = {field.name: field for field in dataclasses.fields(GRPOConfig)}
+OURS = {field.name: field for field in dataclasses.fields(TrainSettings)}
 HINTS = typing.get_type_hints(GRPOEnvConfig)
 SERVERS = {"urls": ["http://a:1", "http://b:2"], "key_env": "SOME_KEY"}
 
-# For each of our settings a value other than its default, as one writes it on a command line.
+# Values other than the default that the type does not give, as one writes them on a command line.
 WRITTEN = {
     "advantage_estimator": (["rloo"], "rloo"),
     "advantage_options": (['{"scale_rewards": "none"}'], {"scale_rewards": "none"}),
-    "scale_step_rewards": (["batch"], "batch"),
-    "train_on": (["steps"], "steps"),
-    "ratio_scope": (["rollout"], "rollout"),
-    "sampler_correction": (["none"], "none"),
-    "sampler_cap": (["3"], 3.0),
-    "train_truncated_actions": (["false"], False),
-    "zero_signal_groups": (["drop"], "drop"),
-    "max_resample_rounds": (["4"], 4),
-    "max_action_tokens": (["5"], 5),
-    "token_records": (["2"], 2),
-    "max_rollout_tokens": (["50"], 50),
-    "chat_template": (["training"], "training"),
     "stop_strings": (["\n", "."], ["\n", "."]),
-    "max_tokens_per_forward": (["100"], 100),
-    "loss_norm_tokens": (["10"], 10),
-    "max_staleness": (["2"], 2),
-    "min_signal_share": (["0.5"], 0.5),
-    "min_signal_patience": (["3"], 3),
-    "eval_rollouts": (["2"], 2),
-    "eval_temperature": (["0"], 0.0),
-    "max_bad_rows": (["3"], 3),
     "trust": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
-    "allow_truncated_sampling": (["true"], True),
 }
 NEEDS = {
     "loss_norm_tokens": ["--loss_type", "dr_grpo"],
@@ -71,6 +51,22 @@ def config(tmp_path):
 def kinds(name):
     """The types that a field's hint allows."""
     return set(typing.get_args(HINTS[name])) or {HINTS[name]}
+
+
+def written(name):
+    """A value of one of our settings other than its default, in the words of a command line."""
+    if name in WRITTEN:
+        return WRITTEN[name]
+    default = OURS[name].default
+    if typing.get_origin(HINTS[name]) is typing.Literal:
+        value = next(choice for choice in kinds(name) if choice != default)
+    else:
+        value = (
+            not default
+            if bool in kinds(name)
+            else (default or 0) + (0.5 if float in kinds(name) else 1)
+        )
+    return [str(value)], value
 
 
 def another_value(name):
@@ -102,8 +98,8 @@ def test_trls_own_vllm_is_refused_with_the_way_that_works(config, name):
 def test_the_page_is_made_of_the_settings():
     page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
     made = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))["settings_page"]()
-    assert page == made, "run python scripts/settings_page.py"
-    assert all(f"| `{name}` |" in page for name in WRITTEN)
+    assert page == made, "run python scripts/docs_tables.py"
+    assert all(f"| `{name}` |" in page for name in OURS.keys() - SECTIONS)
     assert "| `engine.urls` |" in page and "| `warm_start.model.layers` |" in page
 
 
@@ -197,14 +193,10 @@ def test_the_sections_of_the_engine_and_of_ray(config):
     assert config(engine={"capacity": 3}).engine.capacity == 3
 
 
-def test_each_of_ours_is_written_in_the_tests():
-    assert WRITTEN.keys() | SECTIONS == OWN_TYPES.keys()
-
-
 @pytest.mark.parametrize("parser", [TrlParser, HfArgumentParser])
-@pytest.mark.parametrize("name", sorted(WRITTEN))
+@pytest.mark.parametrize("name", sorted(OURS.keys() - SECTIONS))
 def test_each_of_ours_is_read_from_a_command_line(tmp_path, parser, name):
-    words, value = WRITTEN[name]
+    words, value = written(name)
     line = ["--output_dir", str(tmp_path), "--use_cpu", f"--{name}", *words, *NEEDS.get(name, [])]
     (made,) = parser(GRPOEnvConfig).parse_args_into_dataclasses(line)
     assert getattr(made, name) == value
@@ -213,13 +205,13 @@ def test_each_of_ours_is_read_from_a_command_line(tmp_path, parser, name):
 
 
 def test_all_of_ours_are_read_from_yaml(tmp_path):
-    values = {name: value for name, (_, value) in WRITTEN.items()}
+    values = {name: written(name)[1] for name in OURS.keys() - SECTIONS}
     values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate"}
     values["zero_signal_groups"] = "resample"
     values["loss_type"] = "dr_grpo"
     path = tmp_path / "run.yaml"
-    written = {"output_dir": str(tmp_path), "use_cpu": True, "engine": SERVERS}
-    path.write_text(yaml.safe_dump(values | written))
+    plain = {"output_dir": str(tmp_path), "use_cpu": True, "engine": SERVERS}
+    path.write_text(yaml.safe_dump(values | plain))
     (made,) = TrlParser(GRPOEnvConfig).parse_args_and_config(["--config", str(path)])
     assert {name: getattr(made, name) for name in values} == values
     assert made.engine.urls == SERVERS["urls"]
