@@ -28,7 +28,6 @@ from offensive_words import listed, offensive_in
 HERE = Path(__file__).resolve().parent
 SOURCES = HERE / "twenty_questions"
 OUTPUT = HERE.parent / "src/agentsgym/envs/twenty_questions/data"
-COMMON_NOUN_TAGS = 2  # a noun outside the tables is known to the parser from this many sense tags
 
 
 @dataclass

@@ -15,7 +15,7 @@ from family_models import TINY_SHAPE
 
 QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
 VOCABULARY = TINY_SHAPE["vocab_size"]
-END, PAD = 0, 1
+END = 0
 
 _CONFIGS = {
     "llama": transformers.LlamaConfig,
