@@ -75,7 +75,7 @@ class Side:
         trainer = GRPOEnvTrainer(
             self.model, config, data, None, tokenizer, rollout_sink=self._keep_ours
         )
-        self.rollout_seconds = common.time_calls(trainer.collector, "train")
+        self.rollout_seconds = common.time_calls(trainer.collector, "play")
         return trainer
 
     def _keep_ours(self, rollouts: Any, info: Any) -> None:

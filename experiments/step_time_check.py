@@ -115,15 +115,15 @@ class Clock(TrainerCallback):  # type: ignore[misc]
 def timed_generations(collector: Any) -> list[tuple[float, float]]:
     """A list that gets the seconds of each synchronous generation, on the wall and of this thread's
     CPU time."""
-    train, times = collector.train, list[tuple[float, float]]()
+    play, times = collector.play, list[tuple[float, float]]()
 
-    def timed(requests: Any) -> Any:
+    def timed(*given: Any) -> Any:
         wall, cpu = time.perf_counter(), time.thread_time()
-        rollouts = train(requests)
+        rollouts = play(*given)
         times.append((time.perf_counter() - wall, time.thread_time() - cpu))
         return rollouts
 
-    collector.train = timed
+    collector.play = timed
     return times
 
 
