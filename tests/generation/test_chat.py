@@ -113,6 +113,16 @@ def test_an_agent_plays_many_sessions_at_once(serve):
     assert text == "HELLO"
 
 
+def test_an_environment_with_a_tokenizer_encodes_what_an_endpoint_says(serve, plain_tokenizer):
+    agent = chat_agent(serve().url, "m", None, retries=QUICK)
+    batch = CountdownEnv(plain_tokenizer).run_trial([{"rewards": [1.0]}], agent)
+    (row,) = batch.rows
+    assert not row.sampled
+    assert plain_tokenizer.decode(row.token_ids[row.spans[0].start : row.spans[0].stop]) == (
+        batch.rollouts[0].episodes[0].messages[1]["content"]
+    )
+
+
 def test_only_the_sessions_that_got_no_answer_fail(serve):
     server = serve(fault=lambda number: 400 if number == 5 else None)
     batch = run(rows(4), chat_agent(server.url, "m", None, retries=QUICK))

@@ -12,6 +12,7 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate
+from agentsgym.types.requests import is_context_overflow
 from helpers import random_llama
 
 
@@ -156,7 +157,7 @@ def test_impossible_requests_are_answered_with_the_reason(serve, connect) -> Non
     )
     assert "token_ids" in results["garbage"].error
     assert "empty" in results["empty"].error
-    assert "max_model_len of 512" in results["long"].error
+    assert is_context_overflow(results["long"].error)
     assert "top_p" in results["truncating"].error
     refused = ask(engine, [GenerationRequest("vocabulary", [5000], SamplingParams(2))])
     assert "vocabulary of" in refused["vocabulary"].error

@@ -166,7 +166,7 @@ class ChatEngine(RemoteEngine):
             text, reason = await self._reply(request.messages, request.sampling, seed)
         except EndpointError as error:
             return GenerationResult(request.session_id, finish_reason="error", error=str(error))
-        return GenerationResult(request.session_id, text=text, finish_reason=reason)
+        return GenerationResult(request.session_id, None, None, text, reason)
 
     async def _reply(
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int

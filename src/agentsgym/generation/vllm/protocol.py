@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationErr
 from agentsgym.generation.http import HttpError, JsonClient, Refused, printable
 from agentsgym.generation.remote import request_seed
 from agentsgym.types import FinishReason, GenerationRequest, SamplingParams
+from agentsgym.types.requests import context_overflow
 
 _ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0
 _LEAST = -1e4  # nats; anything below counts as impossible
@@ -53,10 +54,7 @@ def refusal(request: GenerationRequest, max_model_len: int | None = None) -> str
     if not request.token_ids:
         return "the context is empty"
     if max_model_len is not None and len(request.token_ids) >= max_model_len:
-        return (
-            f"the context of {len(request.token_ids)} tokens leaves no room in the servers' "
-            f"max_model_len of {max_model_len}"
-        )
+        return context_overflow(len(request.token_ids), max_model_len)
     if request.sampling.truncates:
         return (
             "vLLM gives the log-probabilities of what top_p and top_k leave, not of the whole "
