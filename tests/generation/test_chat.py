@@ -117,10 +117,9 @@ def test_an_environment_with_a_tokenizer_encodes_what_an_endpoint_says(serve, pl
     agent = chat_agent(serve().url, "m", None, retries=QUICK)
     batch = CountdownEnv(plain_tokenizer).run_trial([{"rewards": [1.0]}], agent)
     (row,) = batch.rows
-    assert not row.sampled
-    assert plain_tokenizer.decode(row.token_ids[row.spans[0].start : row.spans[0].stop]) == (
-        batch.rollouts[0].episodes[0].messages[1]["content"]
-    )
+    (span,) = row.spans
+    action = plain_tokenizer.decode(row.token_ids[span.start : span.stop])
+    assert not row.sampled and action == batch.rollouts[0].episodes[0].messages[1]["content"]
 
 
 def test_only_the_sessions_that_got_no_answer_fail(serve):
