@@ -51,7 +51,7 @@ def main() -> None:
 
 def against_bare(game: str) -> dict[str, float]:
     """Steps per second of ours and of the bare game on the same moves, and their ratio."""
-    env = make(f"TextArena/{game}", None, {"max_steps_per_episode": 500})
+    env = make(f"TextArena/{game}", None, {"max_steps_per_episode": 500, "explain_actions": False})
     moves = scripts(env)
     best = {"ours": 0.0, "bare": 0.0}
     for _ in range(ROUNDS):

@@ -80,7 +80,7 @@ class Side:
 
     def _keep_ours(self, rollouts: Any, info: Any) -> None:
         rows = [row for rollout in rollouts for row in rollout.rows]
-        self.work.append(_work([list(row.agent_token_mask) for row in rows]))
+        self.work.append(_work([row.agent_token_mask.tolist() for row in rows]))
 
     def _trl(self, tokenizer: Any, games: list[list[str]], options: dict[str, Any]) -> Any:
         play = common.trl_rollout_func(games)
