@@ -26,6 +26,8 @@ class ArenaGame:
             None.
         wins: whether a reward of 1.0 means that the game was won.
         one_puzzle: whether every seed gives the same puzzle.
+        draws: whether a step draws random numbers (a reset always may); a step of the others is
+            spared their exchange, which takes longer than the step itself.
         slow: whether a reset is slow enough to be cached.
         spare_steps: steps beyond the game's own number of turns, for malformed actions, which
             count as steps of the episode but not as turns of the game.
@@ -39,6 +41,7 @@ class ArenaGame:
     best: float | None = None
     wins: bool = True
     one_puzzle: bool = False
+    draws: bool = False
     slow: bool = False
     spare_steps: int = 0
 
@@ -47,9 +50,9 @@ _TILES = ("", "ultra-easy", "mega-easy", "super-easy", "very-easy", "easy", "har
 _DISKS = ("", "medium", "hard", "hardcore", "extreme")
 
 _ALL = (
-    ArenaGame("2048", 300, _TILES),
-    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, spare_steps=4),
-    ArenaGame("Blackjack", 60, ("", "long"), wins=False),
+    ArenaGame("2048", 300, _TILES, draws=True),
+    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, draws=True, spare_steps=4),
+    ArenaGame("Blackjack", 60, ("", "long"), wins=False, draws=True),
     ArenaGame("Countdown", 12, ("", "random"), best=1.0, one_puzzle=True),
     ArenaGame("Crosswords", 30, ("", "hardcore")),
     ArenaGame("Cryptarithm", 100, best=1.0, one_puzzle=True),
@@ -59,7 +62,7 @@ _ALL = (
     ArenaGame("LightsOut", 20, low=-1.0, best=1.0),
     ArenaGame("LogicPuzzle", 30, ("", "hard")),
     ArenaGame("Mastermind", 20, ("", "hard", "extreme"), best=1.0),
-    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard")),
+    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard"), draws=True),
     ArenaGame("PegJump", 20, best=1.0, one_puzzle=True),
     ArenaGame("RushHour", 100, slow=True),
     ArenaGame("Secretary", 7, ("", "long"), low=-1.0, spare_steps=2),

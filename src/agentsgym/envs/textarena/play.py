@@ -28,13 +28,20 @@ _BRACKETS = re.compile(r"\[[^\[\]]*\]")
 _LOCK = threading.RLock()
 
 
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """Discard what games print, one thread at a time."""
+    with _LOCK, contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
 class RandomStream:
     """A state of Python's global generator that belongs to one session.
 
-    TextArena's games seed and use the module `random` itself, and some print. Code inside
-    `installed` draws from this stream, and its output is discarded; the global state is restored
-    afterwards, also after an exception. Only one thread at a time can be inside `installed`; a
-    thread that uses the global generator without a stream is not blocked.
+    TextArena's games seed and use the module `random` itself. Code inside `installed` draws from
+    this stream, silenced; the global state is restored afterwards, also after an exception. Only
+    one thread at a time can be inside `installed`; a thread that uses the global generator without
+    a stream is not blocked.
     """
 
     def __init__(self, seed: int) -> None:
@@ -43,7 +50,7 @@ class RandomStream:
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Make this stream the global generator inside the block."""
-        with _LOCK, contextlib.redirect_stdout(io.StringIO()):
+        with silenced():
             outside = random.getstate()
             random.setstate(self._state)
             try:
@@ -81,7 +88,7 @@ class Play:
             return
         move = _admissible(self.game.name, move)
         errors = self.raw.state.error_count
-        with self.stream.installed():
+        with self.stream.installed() if self.game.draws else silenced():
             self.done, _ = self.raw.step(move)
         info = self.raw.state.game_info[0]
         self.malformed = self.raw.state.error_count > errors or bool(info["invalid_move"])
@@ -93,7 +100,7 @@ class Play:
 
     def progress(self) -> float:
         """The reward for the current state by the game's own measure of progress."""
-        with self.stream.installed():
+        with self.stream.installed() if self.game.draws else silenced():
             return _progress(self.game, self.raw)
 
 
