@@ -179,7 +179,7 @@ class RaySource:
         self._idle_before = 0.0
         self._received = [0, 0]
         self._lost = self._replayed = 0
-        self._reason = ""
+        self._reasons: deque[str] = deque(maxlen=MOST_LOSSES)
         self._closed = False
         self._actors = [self._start() for _ in range(workers)]
 
@@ -263,7 +263,7 @@ class RaySource:
         if self._closed:
             raise RuntimeError("the rollout source is closed")
         if not self._actors:
-            raise ActorsFailed(f"no actor on Ray is left; the last: {self._reason}")
+            raise ActorsFailed(f"no actor on Ray is left: {'; '.join(self._reasons)}")
         started = any(actor.started for actor in self._actors)
         if not started and monotonic() - self._began > START_SECONDS:
             resources = _ray().cluster_resources()
@@ -347,16 +347,17 @@ class RaySource:
 
     def _lose(self, actor: _Actor, how: str) -> None:
         """An actor is lost; its requests wait again, before the others, or are given up."""
-        self._reason = f"an actor {how}"
+        reason = f"an actor {how}"
+        self._reasons.append(reason)
         self._lost += 1
-        logger.warning("%s; its rollouts are played again", self._reason)
+        logger.warning("%s; its rollouts are played again", reason)
         for play in reversed(actor.plays):
             play.losses += 1
             if play.losses < MOST_LOSSES:
                 self._replayed += 1
                 self._waiting.appendleft(play)
             else:
-                self._over[play.request.session_id] = _lost_rollout(play, self._reason)
+                self._over[play.request.session_id] = _lost_rollout(play, reason)
         self._end(actor)
 
     def _end(self, actor: _Actor) -> None:
