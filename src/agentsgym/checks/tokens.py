@@ -2,7 +2,7 @@
 
 import functools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -185,14 +185,14 @@ def _play(name: str, env: MultistepEnv, task: Any, speaker: Speaker) -> Iterator
         yield recorded(name, env, rollout, speaker.sampled)
 
 
-def stability(tokenizer: Tokenizer, texts: Sequence[str] = _TEXTS) -> Stability:
+def stability(tokenizer: Tokenizer) -> Stability:
     """Encode and decode sample texts, whole and cut into pieces at random places (always the same
     ones): a model may sample a text in any tokens that spell it."""
     rng = random.Random(0)
-    samples = [_in_pieces(tokenizer, text, rng) for text in texts for _ in range(_CUTS)]
+    samples = [_in_pieces(tokenizer, text, rng) for text in _TEXTS for _ in range(_CUTS)]
     kept = [_encode(tokenizer, tokenizer.decode(ids)) == ids for ids in samples]
     return Stability(
-        tuple(text for text in texts if tokenizer.decode(_encode(tokenizer, text)) != text),
+        tuple(text for text in _TEXTS if tokenizer.decode(_encode(tokenizer, text)) != text),
         sum(kept) / max(1, len(kept)),
     )
 
@@ -211,8 +211,7 @@ def byte_tokenizer(chat: bool) -> Any:
     """A byte-level tokenizer, the quickstart's, with its chat template or without."""
     from transformers import AutoTokenizer
 
-    with builtin_folder("quickstart") as folder:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(builtin_folder("quickstart"))
     if not chat:
         tokenizer.chat_template = None
     return tokenizer

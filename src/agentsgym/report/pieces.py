@@ -56,8 +56,8 @@ def find_tokenizer(
     model = settings.get("model")
     name = model.get("path") if isinstance(model, dict) else model
     if isinstance(name, str) and name.startswith("builtin:"):
-        with suppress(ConfigError), builtin_folder(name.removeprefix("builtin:")) as folder:
-            return folder / _FILE
+        with suppress(ConfigError):
+            return builtin_folder(name.removeprefix("builtin:")) / _FILE
     return None
 
 
