@@ -44,7 +44,7 @@ def _check(wins: int, played: int, k: int) -> None:
         )
 
 
-def passes(rollouts: Sequence[Rollout], *, seed: int = 0) -> list[Passes]:
+def passes(rollouts: Sequence[Rollout]) -> list[Passes]:
     """pass@k and pass^k for k = 2, 4, 8, … up to the rollouts of a task.
 
     A rollout counts as won if all its scored episodes were won; failed rollouts do not count. Tasks
@@ -52,7 +52,7 @@ def passes(rollouts: Sequence[Rollout], *, seed: int = 0) -> list[Passes]:
     """
     tasks = _tasks(rollouts)
     most = max((played for _, played, _ in tasks), default=0)
-    return [_passes(tasks, 2**power, seed) for power in range(1, most.bit_length())]
+    return [_passes(tasks, 2**power) for power in range(1, most.bit_length())]
 
 
 Task = tuple[int, int, tuple[str, str]]
@@ -69,7 +69,7 @@ def _tasks(rollouts: Sequence[Rollout]) -> list[Task]:
     return list(tasks.values())
 
 
-def _passes(tasks: Sequence[Task], k: int, seed: int) -> Passes:
+def _passes(tasks: Sequence[Task], k: int) -> Passes:
     enough = [task for task in tasks if task[1] >= k]
     keys = [key for _, _, key in enough]
     some = [pass_any(wins, played, k) for wins, played, _ in enough]
@@ -77,7 +77,7 @@ def _passes(tasks: Sequence[Task], k: int, seed: int) -> Passes:
     return Passes(
         k=k,
         any=mean(some),
-        any_ci95=rate_interval(some, keys, seed=seed),
+        any_ci95=rate_interval(some, keys),
         all=mean(every),
-        all_ci95=rate_interval(every, keys, seed=seed),
+        all_ci95=rate_interval(every, keys),
     )

@@ -3,7 +3,7 @@ without a program, in the style of the viewer."""
 
 import html
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from agentsgym.runs.files.atomic import write_text
 from agentsgym.types.text import visible
 
 Settings = Mapping[str, str | int | float | None]
-Form = Callable[[float], str]
 
 
 @dataclass(frozen=True, slots=True)

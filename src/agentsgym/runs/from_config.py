@@ -37,10 +37,10 @@ _NO_FILES = DataSettings()
 # -- the environment -------------------------------------------------------------------------------
 
 
-def make_env(config: RunConfig, tokenizer: Any = None) -> MultistepEnv:
-    """The environment; without a tokenizer, for its tasks. Its answerer, if the run names one,
+def make_env(config: RunConfig) -> MultistepEnv:
+    """The environment, without a tokenizer: for its tasks. Its answerer, if the run names one,
     answers inside `answering`. Raises UnknownEnvironment or ConfigError."""
-    env = make(config.env, tokenizer, config.env_config, trust=trusted(config))
+    env = make(config.env, None, config.env_config, trust=trusted(config))
     if config.answerer:
         attach_answerer(env, config.answerer)
     return env

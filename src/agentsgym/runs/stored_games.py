@@ -141,6 +141,4 @@ def _check_turns(messages: Sequence[Message]) -> None:
 
 
 def _clean(message: Message) -> Message:
-    if not isinstance(message["content"], str):
-        raise ValueError("a message's content is no text")
     return {"role": message["role"], "content": clean_text(message["content"])}

@@ -36,9 +36,7 @@ def _guesses(tokenizer: Any, env: Any) -> list[int] | None:
 
 
 @torch.no_grad()
-def consistent_mass(
-    model: Any, tokenizer: Any, env: Any, *, games: int = 128, seed: int = 0
-) -> dict[str, float]:
+def consistent_mass(model: Any, tokenizer: Any, env: Any, *, games: int = 128) -> dict[str, float]:
     """The probability that the model puts on guesses consistent with the answers.
 
     `games` games on evaluation tasks are played by asking random attributes until the steps run
@@ -53,8 +51,8 @@ def consistent_mass(
         raise ValueError("each guess must be one token")
     player, attributes = env.with_tokenizer(tokenizer), env.table.attributes
     tasks = list(env.get_eval_dataset()["task_data"])
-    chosen = np.random.default_rng(seed).integers(len(tasks), size=games).tolist()
-    blind = player.random_agent(lambda state, rng, _: rng.choice(attributes).question, seed)
+    chosen = np.random.default_rng(0).integers(len(tasks), size=games).tolist()
+    blind = player.random_agent(lambda state, rng, _: rng.choice(attributes).question, 0)
     masses: dict[int, list[float]] = defaultdict(list)
     shares: list[float] = []
     for rollout in player.run_trial([tasks[i] for i in chosen], blind).rollouts:
