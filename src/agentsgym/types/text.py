@@ -151,6 +151,11 @@ def remember_secret(value: str) -> None:
         _KNOWN.add(value)
 
 
+def knows_secrets() -> bool:
+    """Whether a secret has been remembered."""
+    return bool(_KNOWN)
+
+
 def mask_secrets(text: str) -> str:
     """The text with every remembered secret, bearer token and URL credential replaced by `***`."""
     for secret in _KNOWN:

@@ -8,7 +8,10 @@ being written.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.text import (
     clean_text,
     finite,
+    knows_secrets,
     mask_known,
     mask_secrets,
     masked,
@@ -62,72 +66,74 @@ _OPTIONAL = {
 """Columns whose values may be null."""
 
 
-def _fields(**kinds: pa.DataType) -> list[pa.Field]:
+def _fields(kinds: Mapping[str, pa.DataType]) -> list[pa.Field]:
     return [
         pa.field(name, kind) if name in _OPTIONAL else required(name, kind)
         for name, kind in kinds.items()
     ]
 
 
-_STEP = _fields(
-    index=pa.int64(),
-    kind=pa.string(),
-    observation=pa.string(),
-    action=pa.string(),
-    reward=pa.float64(),
-    penalty=pa.float64(),
-    done=pa.bool_(),
-    malformed=pa.bool_(),
-    truncated=pa.bool_(),
-    info=pa.string(),
-    anchor=pa.string(),
-    token_rewards=list_of(pa.float64()),
-)
-_MESSAGE = _fields(role=pa.string(), content=pa.string())
-_EPISODE = _fields(
-    index=pa.int64(),
-    reward=pa.float64(),
-    score_weight=pa.float64(),
-    stop_reason=pa.string(),
-    continues=pa.bool_(),
-    system=pa.string(),
-    steps=list_of(pa.struct(_STEP)),
-    written=list_of(pa.struct(_MESSAGE)),
-)
-_SPAN = _fields(episode=pa.int64(), step=pa.int64(), start=pa.int64(), stop=pa.int64())
-_NUMBERS = _fields(
-    token_ids=list_of(pa.int32()),
-    logprobs=list_of(pa.float32()),
-    given_rewards=list_of(pa.float64()),
-    advantages=list_of(pa.float64()),
-)
-_ROW = [
-    *_fields(
-        begins=pa.string(),
-        rewrites=pa.string(),
-        sampled=pa.bool_(),
-        spans=list_of(pa.struct(_SPAN)),
-    ),
-    *_NUMBERS,
-]
-_ROLLOUT = _fields(
-    session_id=pa.string(),
-    group=pa.int64(),
-    index=pa.int64(),
-    seed=pa.int64(),
-    policy_version=pa.int64(),
-    env_class_path=pa.string(),
-    env_config=pa.string(),
-    task_data=pa.string(),
-    reward_placement=pa.string(),
-    final_reward_placement=pa.string(),
-    final_reward=pa.float64(),
-    error=pa.string(),
-    episodes=list_of(pa.struct(_EPISODE)),
-    rows=list_of(pa.struct(_ROW)),
-)
-_OF_A_STORED = _fields(phase=pa.string(), step=pa.int64(), dataset=pa.string())
-SCHEMA = pa.schema([*_OF_A_STORED, *_ROLLOUT])
+def _structs(kinds: Mapping[str, pa.DataType]) -> pa.DataType:
+    return list_of(pa.struct(_fields(kinds)))
+
+
+_STEP = {
+    "index": pa.int64(),
+    "kind": pa.string(),
+    "observation": pa.string(),
+    "action": pa.string(),
+    "reward": pa.float64(),
+    "penalty": pa.float64(),
+    "done": pa.bool_(),
+    "malformed": pa.bool_(),
+    "truncated": pa.bool_(),
+    "info": pa.string(),
+    "anchor": pa.string(),
+    "token_rewards": list_of(pa.float64()),
+}
+_MESSAGE = {"role": pa.string(), "content": pa.string()}
+_EPISODE = {
+    "index": pa.int64(),
+    "reward": pa.float64(),
+    "score_weight": pa.float64(),
+    "stop_reason": pa.string(),
+    "continues": pa.bool_(),
+    "system": pa.string(),
+    "steps": _structs(_STEP),
+    "written": _structs(_MESSAGE),
+}
+_SPAN = {"episode": pa.int64(), "step": pa.int64(), "start": pa.int64(), "stop": pa.int64()}
+_NUMBERS = {
+    "token_ids": list_of(pa.int32()),
+    "logprobs": list_of(pa.float32()),
+    "given_rewards": list_of(pa.float64()),
+    "advantages": list_of(pa.float64()),
+}
+_ROW = {
+    "begins": pa.string(),
+    "rewrites": pa.string(),
+    "sampled": pa.bool_(),
+    "spans": _structs(_SPAN),
+    **_NUMBERS,
+}
+_ROLLOUT = {
+    "session_id": pa.string(),
+    "group": pa.int64(),
+    "index": pa.int64(),
+    "seed": pa.int64(),
+    "policy_version": pa.int64(),
+    "env_class_path": pa.string(),
+    "env_config": pa.string(),
+    "task_data": pa.string(),
+    "reward_placement": pa.string(),
+    "final_reward_placement": pa.string(),
+    "final_reward": pa.float64(),
+    "error": pa.string(),
+    "episodes": _structs(_EPISODE),
+    "rows": _structs(_ROW),
+}
+_OF_A_STORED = {"phase": pa.string(), "step": pa.int64(), "dataset": pa.string()}
+SCHEMA = pa.schema(_fields(_OF_A_STORED | _ROLLOUT))
 
 _OUR_WORDS = {"reward_placement", "final_reward_placement", "kind", "begins", "rewrites"}
 """Columns in which no secret of a user is looked for."""
@@ -138,52 +144,77 @@ _OUR_WORDS = {"reward_placement", "final_reward_placement", "kind", "begins", "r
 
 def table_of(stored: Sequence[StoredRollout]) -> pa.Table:
     """Rollouts as a table, with the remembered secrets masked in all texts."""
-    return pa.Table.from_pylist([_rollout(one) for one in stored], SCHEMA)
+    rollouts = [one.rollout for one in stored]
+    configs = {id(rollout.env_config): rollout.env_config for rollout in rollouts}
+    texts = {key: _json(masked(plain(config))) for key, config in configs.items()}
+    advantages = [own for one in stored for own in one.advantages or [None] * len(one.rollout.rows)]
+    columns = _columns(
+        rollouts,
+        _ROLLOUT,
+        env_config=[texts[id(rollout.env_config)] for rollout in rollouts],
+        task_data=[_json(rollout.task_data) for rollout in rollouts],
+        final_reward=[finite(rollout.final_reward) for rollout in rollouts],
+        error=[None if r.error is None else _text(mask_secrets(r.error)) for r in rollouts],
+        episodes=_episodes([rollout.episodes for rollout in rollouts]),
+        rows=_rows([rollout.rows for rollout in rollouts], advantages),
+    )
+    return pa.Table.from_arrays([*_columns(stored, _OF_A_STORED), *columns], schema=SCHEMA)
 
 
-def _rollout(one: StoredRollout) -> dict[str, Any]:
-    rollout = one.rollout
-    advantages = one.advantages or [None] * len(rollout.rows)
-    return {
-        "phase": one.phase,
-        "step": one.step,
-        "dataset": one.dataset,
-        **_values(rollout, _ROLLOUT),
-        "env_config": _json(masked(plain(rollout.env_config))),
-        "task_data": _json(rollout.task_data),
-        "final_reward": finite(rollout.final_reward),
-        "error": None if rollout.error is None else _text(mask_secrets(rollout.error)),
-        "episodes": [_episode(episode) for episode in rollout.episodes],
-        "rows": [
-            _values(row, _ROW)
-            | {"spans": [_values(span, _SPAN) for span in row.spans], "advantages": own}
-            for row, own in zip(rollout.rows, advantages, strict=True)
-        ],
-    }
+def _episodes(lists: Sequence[Sequence[Episode]]) -> pa.Array:
+    episodes = list(chain.from_iterable(lists))
+    steps = [episode.steps for episode in episodes]
+    info = [_json(step.info) for step in chain.from_iterable(steps)]
+    written = [
+        episode.written and [{k: _text(v) for k, v in m.items()} for m in episode.written]
+        for episode in episodes
+    ]
+    return _lists(lists, _EPISODE, steps=_lists(steps, _STEP, info=info), written=written)
 
 
-def _episode(episode: Episode) -> dict[str, Any]:
-    steps = [_values(step, _STEP) | {"info": _json(step.info)} for step in episode.steps]
-    written = episode.written and [{k: _text(v) for k, v in m.items()} for m in episode.written]
-    return _values(episode, _EPISODE) | {"steps": steps, "written": written}
+def _rows(lists: Sequence[Sequence[Row]], advantages: Sequence[Floats | None]) -> pa.Array:
+    spans = _lists([row.spans for row in chain.from_iterable(lists)], _SPAN)
+    return _lists(lists, _ROW, spans=spans, advantages=advantages)
 
 
-def _values(record: Any, fields: Sequence[pa.Field]) -> dict[str, Any]:
-    """The attributes of a record that are columns."""
-    values = {field.name: getattr(record, field.name, None) for field in fields}
-    for name, value in values.items():
-        if isinstance(value, str) and name not in _OUR_WORDS:
-            values[name] = _text(value)
-    return values
+def _lists(
+    lists: Sequence[Sequence[Any]], kinds: Mapping[str, pa.DataType], **given: Any
+) -> pa.Array:
+    """Lists of records; `given` are columns of all of them, one after another."""
+    records = list(chain.from_iterable(lists))
+    structs = pa.StructArray.from_arrays(_columns(records, kinds, **given), fields=_fields(kinds))
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int32)
+    return pa.ListArray.from_arrays(offsets, structs, type=_structs(kinds))
+
+
+def _columns(
+    records: Sequence[Any], kinds: Mapping[str, pa.DataType], **given: Any
+) -> list[pa.Array]:
+    """A column of each kind: what is given for it, or else the records' attributes."""
+    columns = []
+    for name, kind in kinds.items():
+        values = given.get(name)
+        if values is None:
+            values = list(map(attrgetter(name), records))
+            if kind == pa.string() and name not in _OUR_WORDS:
+                values = [None if value is None else _text(value) for value in values]
+        columns.append(values if isinstance(values, pa.Array) else pa.array(values, kind))
+    return columns
 
 
 def _text(value: Any) -> str:
     return clean_text(mask_known(value))
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
 def _json(value: Any) -> str:
     """A free-form value as JSON. Secrets are masked before JSON escapes them."""
-    return json.dumps(_masked(plain(value)), ensure_ascii=False, allow_nan=False)
+    if not knows_secrets():
+        with suppress(Exception):  # not plain yet; a foreign class may raise anything
+            return clean_text(_ENCODER.encode(value))
+    return _ENCODER.encode(_masked(plain(value)))
 
 
 def _masked(value: Any) -> Any:
@@ -209,7 +240,7 @@ def rollouts_of(table: pa.Table) -> Iterator[StoredRollout]:
 
 def _rows_of(structs: pa.StructArray) -> list[dict[str, Any]]:
     """The rows of a rollout, their numbers as arrays."""
-    table, names = pa.Table.from_struct_array(structs), [field.name for field in _NUMBERS]
+    table, names = pa.Table.from_struct_array(structs), list(_NUMBERS)
     rows: list[dict[str, Any]] = table.drop_columns(names).to_pylist()
     for name in names:
         for row, numbers in zip(rows, table.column(name), strict=True):
@@ -219,7 +250,7 @@ def _rows_of(structs: pa.StructArray) -> list[dict[str, Any]]:
 
 
 def _stored(data: dict[str, Any], rows: list[dict[str, Any]]) -> StoredRollout:
-    phase, step, dataset = (data.pop(field.name) for field in _OF_A_STORED)
+    phase, step, dataset = (data.pop(name) for name in _OF_A_STORED)
     del data["final_reward"]
     for name, allowed in (
         ("reward_placement", REWARD_PLACEMENTS),
