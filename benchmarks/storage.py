@@ -141,7 +141,7 @@ def step(steps: int, threads: int) -> dict[str, Any]:
     """The share of the quickstart's steps that storing and metrics take."""
     from agentsgym.runs import load_config, train_run
     from agentsgym.runs.files import MetricsFile, RolloutWriter
-    from agentsgym.training.trainer import GRPOEnvTrainer
+    from agentsgym.training.metrics import Reports
 
     with tempfile.TemporaryDirectory() as folder:
         changes = {
@@ -150,7 +150,7 @@ def step(steps: int, threads: int) -> dict[str, Any]:
         }  # fmt: skip
         calls = {
             "store": cpu_of_calls(RolloutWriter, "__call__"),
-            "figures": cpu_of_calls(GRPOEnvTrainer, "figures"),
+            "figures": cpu_of_calls(Reports, "figures"),
             "line": cpu_of_calls(MetricsFile, "append"),
         }
         ends = cpu_at_calls(MetricsFile, "append")

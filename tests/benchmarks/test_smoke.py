@@ -1,5 +1,6 @@
 """Each benchmark runs from beginning to end; its figures mean nothing here."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -19,15 +20,42 @@ KEYS = {
 
 @pytest.mark.parametrize("script", KEYS)
 def test_quick_run(script, tmp_path):
+    *before, last = quick_run(tmp_path, script)
+    assert json.loads(last).keys() >= KEYS[script] | {"device"}
+    assert any("sampled" in line and "threads" in line for line in before)
+
+
+def test_a_step_of_storage(tmp_path):
+    step = json.loads(quick_run(tmp_path, "storage.py", "--only", "step")[-1])["step"]
+    assert 0 < step["cpu_store_seconds"] < step["cpu_seconds"]
+    assert 0 < step["cpu_metrics_seconds"] < step["cpu_seconds"]
+
+
+@pytest.mark.slow
+def test_all_of_storage(tmp_path):
+    result = json.loads(quick_run(tmp_path, "storage.py")[-1])
+    assert result["store"]["tokens"] == 16 * 256
+    assert result["start"]["rows"] == 2000
+
+
+def test_a_bare_textarena_game(monkeypatch):
+    pytest.importorskip("textarena")
+    monkeypatch.syspath_prepend(FOLDER)
+    environments = importlib.import_module("environments")
+    monkeypatch.setattr(environments, "ROUNDS", 1)
+    figures = environments.against_bare("GuessTheNumber")
+    assert figures["textarena_GuessTheNumber_ours_per_bare"] > 0
+
+
+def quick_run(cache, script, *arguments):
+    """The lines that a benchmark prints in its quick form."""
+    command = [sys.executable, "-W", "ignore", FOLDER / script, "--quick", "--threads", "1"]
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(FOLDER / script), "--quick", "--threads", "1"],
+        [*command, *arguments],
         capture_output=True,
         text=True,
-        env=os.environ | {"AGENTSGYM_BENCH_CACHE": str(tmp_path)},
+        env=os.environ | {"AGENTSGYM_BENCH_CACHE": str(cache)},
         timeout=240,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    *before, last = done.stdout.strip().splitlines()
-    result = json.loads(last)
-    assert result.keys() >= KEYS[script] | {"device"}
-    assert any("sampled" in line and "threads" in line for line in before)
+    return done.stdout.strip().splitlines()
