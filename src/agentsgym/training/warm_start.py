@@ -5,6 +5,7 @@ on games that are stored. The model reads the same kind of transcripts that it w
 learns only from the agent's tokens.
 """
 
+import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
@@ -33,6 +35,9 @@ from agentsgym.training.loss.batch import pack
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout
+from agentsgym.types.text import short_repr
+
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Receives (updates done, all updates, {"loss", "lr"} and, once known, "held_out_loss")."""
@@ -222,11 +227,8 @@ class _Training:
 
     def run(self, progress: Progress) -> FitResult:
         """Train, and end with the best weights in evaluation mode."""
-        if self.every is not None:
-            try:
-                self._load_checkpoint()
-            except Exception:  # the readers raise many kinds of errors for damaged files
-                self._state = _State()
+        if self.every is not None and (self.folder / _CHECKPOINT).exists():
+            self._load_checkpoint()
         state = self._state
         if state.step == 0 and not state.held_out:
             self._check_point()
@@ -329,21 +331,43 @@ class _Training:
         return torch.load(self.folder / name, map_location="cpu", weights_only=True)
 
     def _load_checkpoint(self) -> None:
-        facts = self._read(_CHECKPOINT)
+        """Go on from the checkpoint. Everything is read and checked before anything changes: a
+        damaged one, or another model's, is left alone with a warning."""
+        try:
+            facts = self._read(_CHECKPOINT)
+            state = TypeAdapter(_State).validate_python(facts["state"])
+            self._check_weights(facts["weights"])
+            self._check_moments(facts["optimizer"])
+            if self.held_out and state.best != state.step:
+                self._check_weights(self._read(_BEST))
+        except Exception as error:  # the readers raise many kinds of errors for damaged files
+            path, reason = self.folder / _CHECKPOINT, short_repr(error)
+            logger.warning("the warm start begins anew: no way to go on from %s: %s", path, reason)
+            return
         self._load_weights(facts["weights"])
         self._optimizer.load_state_dict(
             {**self._optimizer.state_dict(), "state": facts["optimizer"]}
         )
-        self._state = _State(**facts["state"])
+        self._state = state
 
-    def _load_weights(self, stored: dict[str, torch.Tensor]) -> None:
+    def _load_weights(self, stored: Mapping[str, torch.Tensor]) -> None:
         """Raises ValueError if they are another model's."""
+        self._check_weights(stored)
         own = self._weights()
-        if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
-            raise ValueError(f"{self.folder} has the weights of another model")
         with torch.no_grad():
             for name, tensor in stored.items():
                 own[name].copy_(tensor)
+
+    def _check_weights(self, stored: Mapping[str, torch.Tensor]) -> None:
+        own = self._weights()
+        if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
+            raise ValueError("it has the weights of another model")
+
+    def _check_moments(self, stored: Mapping[int, Mapping[str, torch.Tensor]]) -> None:
+        own = [p for group in self._optimizer.param_groups for p in group["params"]]
+        for number, values in stored.items():
+            if any(values[name].shape != own[number].shape for name in ("exp_avg", "exp_avg_sq")):
+                raise ValueError("it has the optimizer's state of another model")
 
     def _weights(self) -> dict[str, torch.nn.Parameter]:
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
