@@ -14,6 +14,7 @@ import os
 import runpy
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -76,6 +77,15 @@ def run_python(
             process.kill()
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that are free now; all are held until the last is found, so none comes twice."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def python_environment() -> dict[str, str]:

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from agentsgym.runs.processes import OTHER_FAILED
 from agentsgym.types.text import mask_secrets, visible
 
 # Without emoji: ":warning:" in an observation stays text.
@@ -87,6 +88,8 @@ def _explained(error: BaseException) -> tuple[str, int]:
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
+    if type(error).__name__ == "OtherRankFailed":
+        return str(error), OTHER_FAILED
     if isinstance(error, ConfigError | UnknownEnvironment | MissingExtra):
         return str(error), BAD_USAGE
     missing = missing_extra(error) if isinstance(error, ImportError) else None

@@ -1,19 +1,22 @@
 """`agentsgym train`."""
 
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown
+from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, err, fail, out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.progress import Bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
 from agentsgym.runs.estimate import Estimate, estimate_run
 from agentsgym.runs.files import Summary
-from agentsgym.runs.launch import Launch, read_launch
+from agentsgym.runs.launch import Launch, check_launch
+from agentsgym.runs.processes import Ended, is_other_rank, processes_started, run_processes
 from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, resume_command, with_trust
 from agentsgym.types.names import import_from_here
 
@@ -50,19 +53,19 @@ def train(
         ),
     ] = False,
     processes: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--processes", help="With --estimate or --dry-run: processes with a GPU each.", min=1
-        ),
-    ] = 1,
-    accelerate: Annotated[
-        Path | None,
-        typer.Option(
-            "--accelerate",
-            metavar="FILE.yaml",
-            help="The same from the configuration with which accelerate will launch the run.",
+            "--processes", help="Train in several processes of this machine, a GPU each.", min=1
         ),
     ] = None,
+    machines: Annotated[
+        int,
+        typer.Option(
+            "--machines",
+            help="With --dry-run: the machines on which accelerate will start --processes in all.",
+            min=1,
+        ),
+    ] = 1,
     trust: TrustOption = False,
 ) -> None:
     """Train an agent with GRPO and evaluate it before and after.
@@ -82,19 +85,52 @@ def train(
 
         agentsgym train one-gpu --estimate
 
-        agentsgym train eight-gpus --dry-run --accelerate examples/configs/eight_gpus.yaml
+        agentsgym train eight-gpus --processes 6 --dry-run
+
+        agentsgym train eight-gpus --processes 6
+
+    On several machines `accelerate launch … -m agentsgym train RUN` starts the processes.
 
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
     config = _config(arguments or [], resume, from_scratch, output, trust)
-    if estimate or dry_run:
-        launch = Launch(processes) if accelerate is None else read_launch(accelerate)
-        if dry_run:
-            _print_dry_run(config, launch)
-        _print_estimate(config, launch.processes)
+    if estimate:
+        _print_estimate(config, processes or 1)
         return
+    launch = Launch(processes or processes_started(), machines)
+    if launch.processes > 1 and processes_started() == 1:
+        if dry_run:
+            check_launch(config, launch)
+        # Two processes stand for those of the real run.
+        count = 2 if dry_run else launch.processes
+        raise _ended(run_processes(count, sys.argv[1:]))
     quiet_libraries()
+    out.quiet = is_other_rank()
+    if dry_run:
+        _print_dry_run(config, launch)
+    else:
+        _train(config, resume, launch)
+
+
+def _ended(end: Ended) -> typer.Exit:
+    """Print the error that ended the run's processes, unless rank 0 has; return the exception to
+    raise."""
+    if end.status < 0:
+        return fail(f"process {end.rank} was killed by {signal.Signals(-end.status).name}")
+    if end.output:
+        err.print(f"process {end.rank}: {end.output.strip()}", markup=False, soft_wrap=True)
+    return typer.Exit(end.status)
+
+
+def _train(config: RunConfig, resume: bool, launch: Launch) -> None:
+    """Train in this process, which may be one of several."""
+    if launch.processes != processes_started():
+        raise fail(
+            f"--processes {launch.processes}: a launcher has started {processes_started()}; leave "
+            "the option out there",
+            BAD_USAGE,
+        )
     from agentsgym.runs import train_run
 
     with Bars() as bars:

@@ -3,16 +3,16 @@ graceful stop, check for a signal), until it stops."""
 
 import math
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformers import TrainerCallback
 
 from agentsgym.runs.files import MetricsFile, RolloutWriter
+from agentsgym.runs.processes import handled
 from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.signal_check import check_signal, is_hopeless, signal_text
@@ -20,6 +20,7 @@ from agentsgym.runs.signal_check import check_signal, is_hopeless, signal_text
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
     from agentsgym.training.metrics import Reports
+    from agentsgym.training.ranks import Ranks
 
 Note = Callable[[str], None]
 
@@ -51,24 +52,30 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
 
     With `decay_to`, the learning rate decreases linearly with the used time, from the schedule's
     value to that fraction of it (so choose a constant schedule).
+
+    `requested` is what this rank was asked for, and `reason` why training stops, the same on all
+    ranks. The time is that of rank 0.
     """
 
     def __init__(
         self,
+        ranks: "Ranks",
         clock: Clock,
         updates_per_generation: int,
         max_seconds: float | None = None,
         decay_to: float | None = None,
     ) -> None:
+        self._ranks = ranks
         self._clock = clock
         self._updates_per_generation = updates_per_generation
         self._max_seconds = max_seconds or math.inf
         self._decay_to = decay_to
+        self.requested: str | None = None
         self.reason: str | None = None
 
     def request(self, reason: str) -> None:
-        """Request a stop; the first reason is kept."""
-        self.reason = self.reason or reason
+        """Request a stop of all ranks; the first reason is kept."""
+        self.requested = self.requested or reason
 
     def share_used(self) -> float:
         """The used fraction of the time, at most 1."""
@@ -80,7 +87,8 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         """Scale the rate that the schedule has set for this step."""
         if self._decay_to is None or optimizer is None:
             return
-        factor = 1.0 - (1.0 - self._decay_to) * self.share_used()
+        share = self._ranks.gather([self.share_used()])[0]
+        factor = 1.0 - (1.0 - self._decay_to) * share
         for group in optimizer.param_groups:
             group["lr"] = group["lr"] * factor
 
@@ -88,38 +96,26 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         """Obey a request, but not within a generation, which would have to be played again."""
         if self.share_used() >= 1.0:
             self.request("max_seconds")
-        if self.reason and state.global_step % self._updates_per_generation == 0:
+        if state.global_step % self._updates_per_generation == 0:
+            requests = self._ranks.gather([self.requested])
+            self.reason = next((request for request in requests if request), None)
+        if self.reason is not None:
             control.should_training_stop = True
         if control.should_training_stop:
             control.should_save = True
         return control
 
 
-@contextmanager
-def _handled(handle: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
-    """Inside the block, signals are handled so. Has no effect outside the main thread, because
-    Python handles signals only there."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def ctrl_c_stops(stop: StopCallback, note: Note) -> AbstractContextManager[None]:
     """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts."""
 
     def handle(number: int, frame: Any) -> None:
-        if stop.reason is not None:
+        if stop.requested is not None:
             raise KeyboardInterrupt
         stop.request("interrupted")
         note("stopping after this step; press Ctrl-C again to abort at once")
 
-    return _handled(handle, signal.SIGINT, signal.SIGTERM)
+    return handled(handle, signal.SIGINT, signal.SIGTERM)
 
 
 def sigterm_interrupts() -> AbstractContextManager[None]:
@@ -129,26 +125,28 @@ def sigterm_interrupts() -> AbstractContextManager[None]:
     def handle(number: int, frame: Any) -> None:
         raise KeyboardInterrupt
 
-    return _handled(handle, signal.SIGTERM)
+    return handled(handle, signal.SIGTERM)
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     """Writes one line per logged optimizer step and per evaluation.
 
     In addition to the trainer's values a line has `seconds` (of RL so far, over all resumes); a
-    training line also `total_agent_tokens` (so far) and `tokens_per_second` (since the last line).
-    Those of a training line are added to `logs` too, so that callbacks after this one, which send
-    them to trackers, have them.
+    training line also `total_agent_tokens` (so far) and `tokens_per_second` (since the last line),
+    of all ranks. Those of a training line are added to `logs` too, so that callbacks after this
+    one, which send them to trackers, have them. Rank 0 writes.
     """
 
     def __init__(
         self,
+        ranks: "Ranks",
         metrics: MetricsFile,
         writer: RolloutWriter,
         progress: Progress,
         clock: Clock,
         time_share: Callable[[], float],
     ) -> None:
+        self._ranks = ranks
         self._metrics = metrics
         self._writer = writer
         self._progress = progress
@@ -159,7 +157,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock."""
         self._clock.start()
-        self._last, self._tokens = self._clock.seconds, self._writer.agent_tokens
+        self._last, self._tokens = self._clock.seconds, self._all_tokens()
 
     def on_log(
         self,
@@ -175,15 +173,19 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         phase = "eval" if any(name.startswith("eval_") for name in logs) else "train"
         values = dict(logs) | {"seconds": self._clock.seconds}
         if phase == "train":
-            values["total_agent_tokens"] = self._writer.agent_tokens
-            values["tokens_per_second"] = self._rate()
+            values["total_agent_tokens"] = tokens = self._all_tokens()
+            values["tokens_per_second"] = self._rate(tokens)
             logs.update(values)
-        self._metrics.append(phase, state.global_step, values)
+        if self._ranks.rank == 0:
+            self._metrics.append(phase, state.global_step, values)
         if phase == "train":
             self._progress.step(self._report(state, values))
 
-    def _rate(self) -> float:
-        now, tokens = self._clock.seconds, self._writer.agent_tokens
+    def _all_tokens(self) -> int:
+        return sum(self._ranks.gather([self._writer.agent_tokens]))
+
+    def _rate(self, tokens: int) -> float:
+        now = self._clock.seconds
         rate = (tokens - self._tokens) / max(now - self._last, 1e-9)
         self._last, self._tokens = now, tokens
         return rate
@@ -244,9 +246,15 @@ def train_until_stopped(
     """
     clock = Clock(used)
     stop = StopCallback(
-        clock, trainer.args.updates_per_generation, config.max_seconds, config.time_decay_to
+        trainer.ranks,
+        clock,
+        trainer.args.updates_per_generation,
+        config.max_seconds,
+        config.time_decay_to,
     )
-    trainer.add_first_callback(MetricsCallback(metrics, writer, progress, clock, stop.share_used))
+    trainer.add_first_callback(
+        MetricsCallback(trainer.ranks, metrics, writer, progress, clock, stop.share_used)
+    )
     trainer.add_callback(stop)
     if checkpoint is None:
         trainer.add_callback(

@@ -5,14 +5,39 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from safetensors import safe_open
 
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.atomic import remove, replacing
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
 
 # Without these files a resumed run would silently restart its optimizer and schedule.
-_STATE = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
+_STATE = ("trainer_state.json", "scheduler.pt")
+_OPTIMIZER = (
+    "optimizer.pt",
+    "optimizer.bin",
+    "global_step*",
+)  # of one process and DDP, FSDP2, ZeRO
 ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def save_model(trainer: "GRPOEnvTrainer", folder: Path) -> None:
+    """Write the trained model of a run. All ranks must call it; the first one writes."""
+    from agentsgym.training.reference import REFERENCE_ADAPTER
+
+    def save() -> None:
+        if trainer.ranks.rank:
+            trainer.save_model(str(folder))  # gives its part of the weights, and writes nothing
+            return
+        with replacing(folder) as part:
+            trainer.save_model(str(part))
+            remove(part / REFERENCE_ADAPTER)
+
+    trainer.ranks.together(save)
 
 
 def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
@@ -31,6 +56,8 @@ def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[in
 def checkpoint_damage(folder: Path) -> str | None:
     """The problem with the files of a checkpoint, or None."""
     missing = [name for name in _STATE if not (folder / name).is_file()]
+    if not any(any(folder.glob(pattern)) for pattern in _OPTIMIZER):
+        missing.append(_OPTIMIZER[0])
     if missing:
         return f"{missing[0]} is missing"
     return _first_problem(folder, _OF_STATES) or model_damage(folder)
@@ -110,7 +137,7 @@ _OF_MODELS = (
     "*.safetensors.index.json",
     "*.safetensors",
 )
-_OF_STATES = ("trainer_state.json", "*.pt", "*.pth")
+_OF_STATES = ("trainer_state.json", "*.pt", "*.pth", "optimizer.bin")
 
 
 _SUFFIXES = (".safetensors", ".bin", ".gguf")

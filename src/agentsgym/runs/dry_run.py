@@ -21,6 +21,7 @@ from agentsgym.runs.launch import Launch, check_launch, on_any_machine
 from agentsgym.runs.models.load import with_template
 from agentsgym.runs.models.pretrained import in_hub_cache
 from agentsgym.runs.policy import load_tokenizer
+from agentsgym.runs.processes import processes_started
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
 from agentsgym.runs.train import train_run
@@ -69,7 +70,8 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     Nothing is written outside a temporary directory. Raises ConfigError for a wrong setting, and
     for settings that cannot work in the processes of `launch`.
     """
-    check_launch(config, launch)
+    if processes_started() == 1:  # otherwise who started them has checked it
+        check_launch(config, launch)
     make_env(config)
     if warm_starts(config) or config.model.path == TINY:
         settings_of(config)
@@ -85,8 +87,7 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
     if launch.processes > 1:
         on = f" on {launch.machines} machines" if launch.machines > 1 else ""
         texts.append(
-            f"{launch.processes} processes{on}: accelerate starts them, with a GPU for each, "
-            "and examples/several_processes.py in them"
+            f"{launch.processes} processes{on} with a GPU each: here {processes_started()} trained"
         )
     try:
         model_shape(config)

@@ -52,9 +52,16 @@ def held_out_requests(
 def evaluate_trainer(
     trainer: "GRPOEnvTrainer", requests: Sequence[RolloutRequest], step: int, *, seed: int
 ) -> Played:
-    """Evaluate the trainer's weights after optimizer step `step`."""
-    rollouts = trainer.play_evaluation(requests, step)
-    return assess_played(rollouts, trainer.collector.envs, seed=seed)
+    """Evaluate the trainer's weights after optimizer step `step`. All ranks must call it, with all
+    requests; each plays its share. The figures are over the rollouts of all, and the rollouts in
+    the result this rank's own."""
+    collector = trainer.collector
+    rollouts = trainer.play(collector.share(requests), step, collector.eval_sampling)
+    # Figures need no tokens, which are long.
+    shared = trainer.ranks.gather([replace(rollout, rows=()) for rollout in rollouts])
+    shared.sort(key=lambda rollout: (rollout.group, rollout.index))
+    played = assess_played(shared, collector.envs, seed=seed)
+    return Played(played.evaluation, tuple(rollouts))
 
 
 def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> dict[str, float]:

@@ -20,6 +20,7 @@ from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
+from agentsgym.runs.processes import processes_started
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted
@@ -173,6 +174,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         "run_name": config.directory.name,
         "project": PROJECT,
         **config.train,
+        **_sharing(config),
         **_precision(config, device),
         **chat_settings(config.model),
         "eval_temperature": config.eval.temperature,
@@ -200,6 +202,42 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     return settings
 
 
+_AUTO = "auto"  # transformers fills it in from the other settings
+_SHARING: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "zero2": {
+        "deepspeed": {
+            "zero_optimization": {"stage": 2},
+            "bf16": {"enabled": _AUTO},
+            "fp16": {"enabled": _AUTO},
+            "train_batch_size": _AUTO,
+            "train_micro_batch_size_per_gpu": _AUTO,
+            "gradient_accumulation_steps": _AUTO,
+            "gradient_clipping": _AUTO,
+        }
+    },
+    "fsdp2": {
+        "fsdp": True,
+        "fsdp_config": {
+            "version": 2,
+            "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "state_dict_type": "FULL_STATE_DICT",
+        },
+    },
+}
+
+
+def _sharing(config: RunConfig) -> dict[str, Any]:
+    """The trainer's settings for `distributed`. One process has the whole model anyway."""
+    chosen = _SHARING[config.distributed]
+    for key in ("deepspeed", "fsdp", "fsdp_config"):
+        if chosen and config.train.get(key):
+            raise ConfigError(
+                f"train.{key} and distributed: {config.distributed} exclude each other"
+            )
+    return chosen if processes_started() > 1 else {}
+
+
 def chat_settings(model: ModelSettings) -> dict[str, Any]:
     """`chat_template` and `chat_template_kwargs` of the trainer. The text of a template file is
     already in the tokenizer."""
@@ -210,11 +248,12 @@ def chat_settings(model: ModelSettings) -> dict[str, Any]:
 
 def _precision(config: RunConfig, device: str) -> dict[str, Any]:
     """`bf16` and `fp16` of the trainer: float32 weights, multiplied in the model's dtype. Without a
-    GPU `use_cpu` goes with `bf16`: transformers asks for both."""
+    GPU `use_cpu` goes with `bf16`, because transformers asks for both, and with several processes,
+    which accelerate lets train together only so."""
     dtype = str(dtype_of(config.model, device))
     chosen = {"bf16": dtype == "torch.bfloat16", "fp16": dtype == "torch.float16"}
     on_cpu = config.train.get("use_cpu", device == "cpu")
-    return chosen | ({"use_cpu": on_cpu} if chosen["bf16"] else {})
+    return chosen | ({"use_cpu": on_cpu} if chosen["bf16"] or processes_started() > 1 else {})
 
 
 def _check_ready(engine: EngineSettings, *, training: bool = True) -> None:

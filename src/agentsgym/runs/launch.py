@@ -5,16 +5,14 @@ Everything here is known without a GPU, a server or another machine.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.factory import EngineEntry, choose
+from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.settings import RunConfig
-from agentsgym.runs.sources import load_yaml
 from agentsgym.training.settings import RaySettings
 
 if TYPE_CHECKING:
@@ -26,12 +24,10 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """The learners of a run: `processes` in all, on `machines`; `sharded` is what splits the
-    model's parameters over them, None if each has the whole model."""
+    """The learners of a run: `processes` in all, on `machines`."""
 
     processes: int = 1
     machines: int = 1
-    sharded: str | None = None
 
 
 def on_any_machine(config: RunConfig) -> RunConfig:
@@ -43,37 +39,10 @@ def on_any_machine(config: RunConfig) -> RunConfig:
         "model": config.model.model_copy(update=plain),
         "engine": EngineSettings(capacity=config.engine.capacity),
         "ray": RaySettings(),
+        "distributed": "ddp",
         "answerer": None,
     }
     return config.model_copy(update=changes)
-
-
-def read_launch(path: Path) -> Launch:
-    """The launch that a configuration file of accelerate describes. Raises ConfigError."""
-    if not path.is_file():
-        raise ConfigError(f"there is no file {path}")
-    data = load_yaml(path.read_bytes(), str(path))
-    counts = {key: data.get(key, 1) for key in ("num_processes", "num_machines")}
-    for key, value in counts.items():
-        if type(value) is not int or value < 1:
-            raise ConfigError(f"{path}: {key} must be a number from 1, got {value!r}")
-    processes, machines = counts.values()
-    if processes % machines:
-        raise ConfigError(
-            f"{path}: num_processes is {processes}, which {machines} machines cannot share equally"
-        )
-    return Launch(processes, machines, _sharding(data))
-
-
-def _sharding(data: dict[str, Any]) -> str | None:
-    kind = str(data.get("distributed_type", "NO")).upper()
-    options = data.get(f"{kind.lower()}_config")
-    settings = options if isinstance(options, dict) else {}
-    if kind == "DEEPSPEED":
-        return "DeepSpeed ZeRO-3" if settings.get("zero_stage") == 3 else None
-    if kind == "FSDP" and settings.get("fsdp_sharding_strategy") != "NO_SHARD":
-        return f"FSDP{settings.get('fsdp_version', 1)}"
-    return None
 
 
 def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
@@ -94,24 +63,20 @@ def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
             f"over {launch.processes} processes, whose {own} rollouts each are {together} "
             f"together: {error}"
         ) from None
-    entry = choose(config.engine, training=True)
-    for problem in _problems(config.engine, entry, launch, settings):
+    for problem in _problems(config, launch, settings):
         raise ConfigError(problem)
     return settings
 
 
-def _problems(
-    engine: EngineSettings, entry: EngineEntry, launch: Launch, settings: "GRPOEnvConfig"
-) -> Iterator[str]:
-    splits = f"{launch.sharded} splits the model over {launch.processes} processes, and"
-    if launch.sharded is not None and not entry.remote:
+def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> Iterator[str]:
+    engine, entry = config.engine, choose(config.engine, training=True)
+    if launch.processes % launch.machines:
+        yield f"{launch.machines} machines cannot share {launch.processes} processes equally"
+    if config.distributed == "fsdp2" and launch.processes > 1 and not entry.remote:
         yield (
-            f"{splits} the embedded engine samples from the whole model; name vLLM servers in "
-            "engine.urls and use FSDP2, or use DeepSpeed ZeRO-2"
-        )
-    if launch.sharded not in (None, "FSDP2"):
-        yield (
-            f"{splits} vLLM servers get whole weights only from FSDP2; use that or DeepSpeed ZeRO-2"
+            f"distributed: fsdp2 splits the model over {launch.processes} processes, and the "
+            "embedded engine samples from the whole model; name vLLM servers in engine.urls, or "
+            "set distributed: zero2"
         )
     for url in engine.urls:
         if engine.urls.count(url) > 1:

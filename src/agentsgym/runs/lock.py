@@ -54,17 +54,6 @@ def _holder(path: Path) -> str:
         return "by another process"
 
 
-def refuse_several_processes() -> None:
-    """Raise ConfigError if a launcher started this process as one of several: each would write the
-    run directory."""
-    number = os.environ.get("WORLD_SIZE", "1")
-    if number != "1":
-        raise ConfigError(
-            f"a run is one process, and a launcher started {number} (WORLD_SIZE); to train in "
-            "several, start examples/several_processes.py instead (docs/distributed.md)"
-        )
-
-
 def claim(
     directory: Path, *, resume: bool, set_aside: bool, note: Callable[[str], None]
 ) -> BaseFileLock:

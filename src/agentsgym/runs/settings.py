@@ -237,8 +237,16 @@ class RunConfig(Section):
         description="With max_seconds: the learning rate falls linearly with the used time, to "
         "that fraction of it.",
     )
+    distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
+        default="ddp",
+        description="How several processes hold the model: each the whole (ddp), with the "
+        "optimizer split over them by DeepSpeed (zero2), or the model split too (fsdp2, with "
+        "servers).",
+    )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = Field(
-        default=None, description="torch's number of threads; None: torch's own default."
+        default=None,
+        description="torch's number of threads, for the processes of a machine together; None: "
+        "torch's own default.",
     )
     output_dir: Path | None = Field(
         default=None, strict=False, description="The run's directory; None: runs/NAME."

@@ -2,15 +2,23 @@
 
 Phases: the model is loaded or warm-started, evaluated, trained, saved, evaluated again. At the end
 of each phase all data of the run is on disk, so that a stopped run can be resumed.
+
+A run may consist of several processes (ranks), which go through the phases together. Rank 0 decides
+what a phase starts from and writes the run's files; each rank writes the rollouts that it played.
 """
 
 import gc
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from accelerate import PartialState
+from filelock import BaseFileLock
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.known_game import known_play
@@ -18,7 +26,7 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.rollout import EveryRolloutFailed
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
-from agentsgym.runs.checkpoints import last_whole
+from agentsgym.runs.checkpoints import last_whole, save_model
 from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
 from agentsgym.runs.files import (
@@ -33,12 +41,13 @@ from agentsgym.runs.files import (
     read_metrics,
     read_summary,
 )
-from agentsgym.runs.files.atomic import disk_problem, remove, replacing, write_text
+from agentsgym.runs.files.atomic import disk_problem, write_text
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings, versions
-from agentsgym.runs.lock import claim, refuse_several_processes
+from agentsgym.runs.lock import claim
 from agentsgym.runs.models.load import template_remark
 from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
+from agentsgym.runs.processes import processes_here
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
@@ -52,6 +61,8 @@ from agentsgym.runs.warm_start import (
     settings_of,
     warm_starts,
 )
+from agentsgym.training.ranks import Ranks
+from agentsgym.types import Rollout
 from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets
 
@@ -73,21 +84,30 @@ def train_run(
     a checkpoint; before and after training it ends the run at once, as SIGTERM does. An earlier run
     in the directory is renamed if `set_aside` says so; otherwise it is an error.
 
-    Raises ConfigError or UnknownEnvironment before any file is written, also if this process is one
-    of several of a launcher; RunInUse (a ConfigError) if another process writes to the directory. A
-    later error is written to the summary (`status` "failed", `error`) and raised.
+    Under a launcher of several processes (`accelerate launch`) every one of them must call it, with
+    equal arguments. If one of them fails, all do; the error of the first is in the summary.
+
+    Raises ConfigError or UnknownEnvironment before any file is written, also if a launcher started
+    processes that do not train together; RunInUse (a ConfigError) if another run writes to the
+    directory. A later error is written to the summary (`status` "failed", `error`) and raised.
     """
-    refuse_several_processes()
     directory = config.directory
     with stores_in(directory, config.train), sigterm_interrupts():
         run = TrainingRun(config, progress or Progress(), resumes=resume)
-        if resume and trusted(config) is not True and not is_own(directory):
-            check_links(directory)
-        lock = claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
+
+        def claimed() -> BaseFileLock | None:
+            if run.ranks.rank:
+                return None
+            if resume and trusted(config) is not True and not is_own(directory):
+                check_links(directory)
+            return claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
+
+        lock = run.ranks.together(claimed)
         try:
             return run.carry_out()
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
 
 class TrainingRun:
@@ -95,11 +115,12 @@ class TrainingRun:
     file."""
 
     def __init__(self, config: RunConfig, progress: Progress, *, resumes: bool) -> None:
-        self.progress = progress
         self._config = config
         self._resumes = resumes
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
+        self.ranks = Ranks(PartialState())
+        self.progress = progress = progress if self.ranks.rank == 0 else Progress()
         self._env = make_env(config)
         self._train_data, eval_data = datasets_of(self._env, config.data)
         self._held_out = held_out_requests(
@@ -120,17 +141,12 @@ class TrainingRun:
 
     def carry_out(self) -> Summary:
         """Go through all phases and write the summary."""
-        import torch
         from transformers import set_seed
 
-        if self._resumes:
-            self._checkpoint = last_whole(self._directory, self.progress.note)
-            self._recall_summary()
         if self._config.threads is not None:
-            torch.set_num_threads(self._config.threads)
-        self._summary.threads = torch.get_num_threads()
+            torch.set_num_threads(max(1, self._config.threads // processes_here()))
         set_seed(self._config.seed)
-        self._start_directory()
+        self._checkpoint, self._summary = self.ranks.first(self._begin)
         try:
             with answering(self._env, self.progress.note):
                 self._phases()
@@ -139,12 +155,32 @@ class TrainingRun:
             raise
         finally:
             gc.unfreeze()
-        self._summary.write(self._directory.summary)
+        self._write_summary()
         return self._summary
 
+    def _begin(self) -> tuple[tuple[int, Path] | None, Summary]:
+        """Prepare the directory; return the checkpoint to start from, if any, and the summary."""
+        if self._resumes:
+            self._checkpoint = last_whole(self._directory, self.progress.note)
+            self._recall_summary()
+        self._summary.threads = torch.get_num_threads()
+        self._start_directory()
+        return self._checkpoint, self._summary
+
+    def _write_summary(self) -> None:
+        if self.ranks.rank == 0:
+            self._summary.write(self._directory.summary)
+
     def _note_end(self, error: BaseException) -> None:
-        """Write the error that ended the run to the summary, if it can still be written."""
+        """Write the error that ended the run to the summary, if it can still be written. Of several
+        ranks the first to fail has written its own before the others notice."""
         interrupted = isinstance(error, KeyboardInterrupt)
+        if self.ranks.world_size > 1:
+            with suppress(OSError, DamagedFile):
+                written = read_summary(self._directory.summary)
+                if written.status == "failed" or (interrupted and self.ranks.rank):
+                    return
+                self._summary = written if self.ranks.rank else self._summary
         self._summary.status = "interrupted" if interrupted else "failed"
         self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
         if is_context_overflow(self._summary.error):
@@ -160,7 +196,7 @@ class TrainingRun:
             self._summary.write(self._directory.summary)
 
     def _phases(self) -> None:
-        trained = self._is_trained
+        trained = self.ranks.first(lambda: self._is_trained)
         with self._phase("model", self._config.model.path):
             trainer = self._trainer(self._policy(trained))
         # Objects loaded so far stay alive. Freezing them keeps the garbage collector from searching
@@ -206,7 +242,7 @@ class TrainingRun:
         tasks = min(MOST_TASKS, groups)
         with self._phase("probe", f"a group of games on each of {tasks} training tasks"):
             figures, rollouts = probe(trainer, self._train_data, tasks, self._config.seed)
-            self._writer(rollouts, {"phase": PROBE, "step": 0, "advantages": None})
+            self._store(rollouts, PROBE, 0)
         self.progress.note(f"first games: {signal_text(figures)}")
         check_signal(figures, "before the first evaluation")
 
@@ -304,7 +340,9 @@ class TrainingRun:
             section = self._config.model
             if self._warm_start is not None and self._is_warm:
                 section = section.at(str(self._warm_start.model))
-            name_reference(policy.model, section, self._directory.reference)
+            name = partial(name_reference, policy.model, section, self._directory.reference)
+            self.ranks.first(name)
+            name()  # on the other ranks; the folder is there
         trainer = GRPOEnvTrainer(
             model=policy.model,
             args=self._settings,
@@ -323,19 +361,25 @@ class TrainingRun:
         played = evaluate_trainer(
             trainer, self._held_out, self._summary.steps, seed=self._config.eval.seed
         )
-        self._writer(played.rollouts, {"phase": phase, "step": self._summary.steps})
+        self._store(played.rollouts, phase, self._summary.steps)
         if played.evaluation.failures == played.evaluation.episodes:
-            last = str(played.rollouts[0].error).strip().splitlines()[-1]
+            errors = self.ranks.gather([rollout.error for rollout in played.rollouts])
+            last = str(errors[0]).strip().splitlines()[-1]
             raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")
         if not self._summary.references:
-            self._summary.references = other_references(self._env, self._held_out)
+            self._summary.references = self.ranks.first(
+                lambda: other_references(self._env, self._held_out)
+            )
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return played.evaluation
 
-    def _train(self, trainer: "GRPOEnvTrainer") -> None:
-        from agentsgym.training.reference import REFERENCE_ADAPTER
+    def _store(self, rollouts: Sequence[Rollout], phase: str, step: int) -> None:
+        """Store this rank's rollouts of an evaluation or a probe."""
+        info = {"phase": phase, "step": step, "rank": self.ranks.rank, "advantages": None}
+        self.ranks.together(lambda: self._writer(rollouts, info))
 
+    def _train(self, trainer: "GRPOEnvTrainer") -> None:
         stop_reason = train_until_stopped(
             trainer,
             self._config,
@@ -346,27 +390,28 @@ class TrainingRun:
             checkpoint=self._checkpoint[1] if self._checkpoint else None,
         )
         self._summary.steps = trainer.state.global_step
-        self._summary.agent_tokens = self._writer.agent_tokens
+        self._summary.agent_tokens = sum(self.ranks.gather([self._writer.agent_tokens]))
         self._summary.stop_reason = stop_reason
-        with replacing(self._directory.model) as part:
-            trainer.save_model(str(part))
-            remove(part / REFERENCE_ADAPTER)
+        save_model(trainer, self._directory.model)
 
     def _close(self, status: Literal["interrupted", "finished"]) -> None:
         self._summary.status = status
         with self._phase("report", str(self._directory.picture)):
-            draw_curve(self._directory.metrics, self._summary, self._directory.picture)
+            self.ranks.first(
+                lambda: draw_curve(self._directory.metrics, self._summary, self._directory.picture)
+            )
 
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:
-        """Announce a phase, measure its time, and write the summary at its end."""
+        """Announce a phase, measure its time, and write the summary at its end; that of a phase
+        that fails is written by `_note_end`."""
         self.progress.phase(name, what)
         started = time.monotonic()
         try:
             yield
         finally:
             self._summary.add_time(name, time.monotonic() - started)
-            self._summary.write(self._directory.summary)
+        self._write_summary()
 
 
 def one_sentence(error: BaseException) -> str:

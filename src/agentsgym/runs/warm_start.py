@@ -24,8 +24,9 @@ from agentsgym.evaluation.metrics import record, step_means
 from agentsgym.generation.factory import ENGINES, make_engine
 from agentsgym.generation.settings import EngineParts
 from agentsgym.rollout import play
+from agentsgym.runs.checkpoints import save_model
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
-from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.from_config import check_installed, make_env
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
@@ -106,7 +107,8 @@ def probe(
 ) -> tuple[dict[str, float], list[Rollout]]:
     """A group of games on each of `tasks` rows, with training's sampling settings, and their
     figures: `malformed`, `truncated` and the environment's own figures as means per action, and
-    `groups_without_signal`, the share of groups whose rewards are equal."""
+    `groups_without_signal`, the share of groups whose rewards are equal. All ranks must call it;
+    the figures are over the games of all, and the rollouts are this rank's."""
     args = trainer.args
     requests = rollout_requests(
         rows,
@@ -115,14 +117,15 @@ def probe(
         seed=seed,
         max_rollout_tokens=args.max_rollout_tokens,
     )
-    trainer.push_weights(trainer.state.global_step)
-    rollouts = trainer.collector.play(requests, trainer.collector.train_sampling)
+    collector, step = trainer.collector, trainer.state.global_step
+    rollouts = trainer.play(collector.share(requests), step, collector.train_sampling)
+    played = trainer.ranks.gather([(rollout.group, record(rollout)) for rollout in rollouts])
     rewards: dict[int, set[float]] = defaultdict(set)
-    for rollout in rollouts:
-        if not rollout.failed:
-            rewards[rollout.group].add(rollout.final_reward)
+    for group, one in played:
+        if not one.failed:
+            rewards[group].add(one.reward)
     equal = sum(len(values) < 2 for values in rewards.values())
-    figures = step_means([record(rollout) for rollout in rollouts])
+    figures = step_means([one for _, one in played])
     return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
 
 
@@ -170,19 +173,26 @@ class WarmStart:
         return self.model.is_dir()
 
     def carry_out(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> dict[str, Any]:
-        """Train the trainer's model in place, save it, and return the figures."""
-        self._keep_once("before", lambda: self._probe(trainer, write, 0))
-        if not self.finished:
-            games = self._games(trainer, write)
-            self._keep("training", self._train(trainer, games))
+        """Train the trainer's model in place, save it, and return the figures. All ranks must call
+        it; the first one plays the games, learns from them, and writes."""
+        self._keep_once(trainer, "before", lambda: self._probe(trainer, write, 0))
+        ranks = trainer.ranks
+        if not ranks.first(lambda: self.finished):
+            ranks.first(lambda: self._learn(trainer, write))
+            ranks.copy_weights(trainer.accelerator.unwrap_model(trainer.model))
             self._set_reference(trainer)
-            with replacing(self.model) as part:
-                trainer.save_model(str(part))
+            save_model(trainer, self.model)
+        ranks.first(self._remove_checkpoints)
+        trainer.sync.forget()
+        self._keep_once(trainer, "after", lambda: self._probe(trainer, write, 1))
+        return ranks.first(self._figures)
+
+    def _learn(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> None:
+        self._keep("training", self._train(trainer, self._games(trainer, write)))
+
+    def _remove_checkpoints(self) -> None:
         for checkpoint in self._folder.glob("*.pt"):
             remove(checkpoint)
-        trainer.sync.forget()
-        self._keep_once("after", lambda: self._probe(trainer, write, 1))
-        return self._figures()
 
     def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
         """Figures of the model's own games."""
@@ -190,7 +200,8 @@ class WarmStart:
         if not tasks:
             return {}
         figures, rollouts = probe(trainer, self._rows, tasks, self._settings.seed)
-        write(rollouts, {"phase": PROBE, "step": step, "advantages": None})
+        rank = trainer.ranks.rank
+        write(rollouts, {"phase": PROBE, "step": step, "rank": rank, "advantages": None})
         when = "after" if step else "before"
         self._progress.note(f"{when} the warm start: {signal_text(figures)}")
         return figures
@@ -338,10 +349,14 @@ class WarmStart:
 
     # -- figures on disk ------------------------------------------------------------------------
 
-    def _keep_once(self, name: str, make: Callable[[], dict[str, Any]]) -> None:
-        """Make and store a part's figures, unless they are stored."""
-        if not isinstance(self._figures().get(name), dict):
-            self._keep(name, make())
+    def _keep_once(
+        self, trainer: "GRPOEnvTrainer", name: str, make: Callable[[], dict[str, Any]]
+    ) -> None:
+        """Make a part's figures on all ranks, and store them, unless they are stored."""
+        first = trainer.ranks.first
+        if not first(lambda: isinstance(self._figures().get(name), dict)):
+            values = make()
+            first(lambda: self._keep(name, values))
 
     def _keep(self, name: str, values: dict[str, Any]) -> None:
         write_text(self._path, json.dumps(self._figures() | {name: values}, indent=2) + "\n")

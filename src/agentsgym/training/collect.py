@@ -79,6 +79,10 @@ class RolloutCollector:
                 seed=self._args.seed,
                 max_rollout_tokens=self._args.max_rollout_tokens,
             )
+        return self.share(requests)
+
+    def share(self, requests: Sequence[RolloutRequest]) -> list[RolloutRequest]:
+        """This rank's part of requests: whole groups."""
         return [r for r in requests if r.group % self._ranks.world_size == self._ranks.rank]
 
     def _request(self, row: TaskRow, group: int, index: int, seed: int) -> RolloutRequest:

@@ -31,7 +31,7 @@ def _evaluate(trainer: Any, tasks: Any, prefix: str, name: str = "") -> dict[str
     training = trainer.model.training
     trainer.model.eval()
     step, requests = trainer.state.global_step, trainer.collector.eval_requests(tasks)
-    rollouts = trainer.play_evaluation(requests, step)
+    rollouts = trainer.play(requests, step, trainer.collector.eval_sampling)
     trainer.failures.report(rollouts, "eval", step)
     values = trainer.reports.figures(rollouts)
     metrics = {f"{prefix}_{key}": value for key, value in values.items()}

@@ -1,23 +1,40 @@
 """Training in several processes: communication between ranks, and the exchange of gradients."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, gather_object
 from torch import nn
+
+from agentsgym.types.names import ConfigError
 
 T = TypeVar("T")
 
 
-class Ranks:
-    """Communication between ranks: small Python objects (step tables, counts), never tokens."""
+class OtherRankFailed(RuntimeError):
+    """Training ends in this process because another one failed."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
+
+class Ranks:
+    """Communication between ranks: small Python objects (step tables, counts), never tokens.
+
+    Raises ConfigError if a launcher started another number of processes than take part: each of
+    them would train alone.
+    """
+
+    def __init__(self, accelerator: Accelerator | PartialState) -> None:
         self.rank: int = accelerator.process_index
         self.world_size: int = accelerator.num_processes
+        started = os.environ.get("WORLD_SIZE", "1")
+        if started != str(self.world_size):
+            raise ConfigError(
+                f"a launcher started {started} processes (WORLD_SIZE), but accelerate lets "
+                f"{self.world_size} train together; without a GPU set use_cpu=True"
+            )
 
     def gather(self, values: list[Any]) -> list[Any]:
         """The lists of all ranks, joined in rank order. Every rank must call it."""
@@ -25,6 +42,16 @@ class Ranks:
             return values
         gathered: list[Any] = gather_object(values)
         return gathered
+
+    def first(self, act: Callable[[], T]) -> T:
+        """The result of `act`, which rank 0 alone calls once all have come here; an error of it is
+        raised on every rank. The result must be small, as that of `gather`."""
+        if self.world_size == 1:
+            return act()
+        self.gather([None])
+        results = self.gather([self.together(lambda: act() if self.rank == 0 else None)])
+        first: T = results[0]
+        return first
 
     def slice(self, size: int) -> slice:
         """The position of this rank's `size` items among those of all ranks."""
@@ -45,8 +72,15 @@ class Ranks:
             raise error
         for rank, problem in enumerate(problems):
             if problem is not None:
-                raise RuntimeError(f"rank {rank} failed: {problem}")
+                raise OtherRankFailed(f"rank {rank} failed: {problem}")
         return result
+
+    def copy_weights(self, model: nn.Module) -> None:
+        """Give the trained weights of `model`, whole on each rank, the values of rank 0."""
+        if self.world_size > 1:
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    torch.distributed.broadcast(parameter.data, 0)
 
 
 class Gradients:

@@ -43,7 +43,7 @@ from agentsgym.training.tasks import check_training_set, training_tasks
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments
-from agentsgym.types import Rollout, RolloutRequest, TrainableEngine
+from agentsgym.types import Rollout, RolloutRequest, SamplingParams, TrainableEngine
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink", "TokenSink"]
 
@@ -267,13 +267,13 @@ class GRPOEnvTrainer(TRLBase):
         """
         return play_sets(self, eval_dataset, metric_key_prefix)
 
-    def play_evaluation(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
-        """Play these with the current weights, those after optimizer step `step`, and with the
-        evaluation's own sampling. All ranks must call it, each with its own requests."""
+    def play(
+        self, requests: Sequence[RolloutRequest], step: int, sampling: SamplingParams
+    ) -> list[Rollout]:
+        """Play these with the current weights, those after optimizer step `step`. All ranks must
+        call it, each with its own requests."""
         self.push_weights(step)
-        return self.ranks.together(
-            lambda: self.collector.play(requests, self.collector.eval_sampling)
-        )
+        return self.ranks.together(lambda: self.collector.play(requests, sampling))
 
     def best_model_loaded(self) -> None:
         """Let the engine read the weights again, although there was no optimizer step."""

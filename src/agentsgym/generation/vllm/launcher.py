@@ -10,16 +10,16 @@ import os
 import re
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentsgym.child_process import free_ports
 from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
 from agentsgym.generation.vllm import keeper
 from agentsgym.types.text import mask_secrets, remember_secret, visible
@@ -178,7 +178,7 @@ class VLLMServers:
         self._servers: list[_Launched] = []
         self._finalizer = weakref.finalize(self, _end, self._servers)
         try:
-            for port, device in zip(_free_ports(count), devices or [Device()] * count, strict=True):
+            for port, device in zip(free_ports(count), devices or [Device()] * count, strict=True):
                 words = serve_command(program, model, port, device, arguments)
                 env = serve_environment(os.environ, device, self.key, foreign=command is not None)
                 log = logs / f"server-{len(self._servers)}.log"
@@ -307,15 +307,6 @@ def _end(servers: list[_Launched]) -> None:
         except subprocess.TimeoutExpired:
             server.process.kill()
             server.process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that are free now; all are held until the last is found, so none comes twice."""
-    with ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def _answers(port: int) -> bool:

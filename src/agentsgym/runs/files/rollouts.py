@@ -77,6 +77,8 @@ class RolloutWriter:
         """Store rollouts; `info` has `phase`, `step`, `advantages` by row or None, the process's
         `rank` if there are several, and the `dataset`'s name if there are several evaluation sets.
         """
+        if not rollouts:  # an evaluation may have fewer groups than there are processes
+            return
         phase, step, rank = info["phase"], info["step"], info.get("rank", 0)
         path = self._directory.rollout_file(phase, step, info.get("dataset"), rank=rank)
         write_rollouts(path, _stored(rollouts, info))

@@ -1,0 +1,138 @@
+"""The processes of a run on this machine: starting them, and watching them until all have ended.
+
+They find each other by the variables that every launcher of torch sets (`RANK`, `WORLD_SIZE`, …),
+so a run does not know whether this module or `accelerate launch` started it.
+"""
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+from agentsgym.child_process import free_ports, start_python
+
+OTHER_FAILED = 3
+"""Exit status of a process that ended because another one of the run had failed."""
+
+_GRACE = 20.0
+"""Seconds in which the others must end by themselves once one has failed."""
+_LOOK = 0.1  # seconds
+_TAIL = 4000  # characters
+
+Child = subprocess.Popen[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the processes of a run ended: the `status` of the first that failed (0: none did,
+    negative: the signal that killed it), its `rank`, and what it printed, unless it is rank 0,
+    which prints to the terminal."""
+
+    status: int = 0
+    rank: int = 0
+    output: str = ""
+
+
+def processes_started() -> int:
+    """The number of processes that a launcher started; 1 without one."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_other_rank() -> bool:
+    """Whether this is another process than the first one, which has the terminal."""
+    return os.environ.get("RANK", "0") != "0"
+
+
+def processes_here() -> int:
+    """The number of them on this machine."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", str(processes_started())))
+
+
+def run_processes(count: int, arguments: Sequence[str]) -> Ended:
+    """Run the command line with these arguments in `count` processes that train together, and wait
+    until all have ended.
+
+    Rank 0 has this terminal. Ctrl-C and SIGTERM go to all of them. Once one has failed, those that
+    do not end by themselves are killed; all are killed if this process is.
+    """
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)]
+        children: list[Child] = []
+
+        def forward(number: int, frame: Any) -> None:
+            for child in children:
+                child.send_signal(number)
+
+        stack.enter_context(handled(forward, signal.SIGINT, signal.SIGTERM))
+        port = free_ports(1)[0]
+        for rank, file in enumerate([None, *files]):
+            children.append(_start(rank, count, port, file, arguments))
+        killed = _watch(children)
+        return _ended(children, killed, files)
+
+
+def _start(
+    rank: int, count: int, port: int, file: IO[bytes] | None, arguments: Sequence[str]
+) -> Child:
+    threads = max(1, (os.cpu_count() or 1) // count)
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    variables = {name: str(value) for name, value in (place | address).items()}
+    return start_python(
+        "agentsgym",
+        *arguments,
+        env={"OMP_NUM_THREADS": str(threads), **os.environ, **variables},
+        stdout=file,
+        stderr=file,
+        process_group=0,  # a Ctrl-C of the terminal reaches them by `forward`, once
+    )
+
+
+def _watch(children: Sequence[Child]) -> set[int]:
+    """Wait until all have ended; return the ranks that were killed for it."""
+    failed_at, killed = None, set[int]()
+    while any(child.poll() is None for child in children):
+        if failed_at is None and any(child.returncode for child in children):
+            failed_at = time.monotonic()
+        if failed_at is not None and time.monotonic() - failed_at > _GRACE:
+            alive = {rank for rank, child in enumerate(children) if child.returncode is None}
+            killed |= alive
+            for rank in alive:
+                children[rank].kill()
+        time.sleep(_LOOK)
+    return killed
+
+
+def _ended(children: Sequence[Child], killed: set[int], files: Sequence[IO[bytes]]) -> Ended:
+    codes = [child.returncode for child in children]
+    others = {0, OTHER_FAILED}
+    own = [r for r, code in enumerate(codes) if code not in others and r not in killed]
+    if not own:
+        return Ended(max(codes))
+    rank = own[0]
+    if rank == 0:
+        return Ended(codes[0])
+    file = files[rank - 1]
+    file.seek(0)
+    return Ended(codes[rank], rank, file.read().decode(errors="replace")[-_TAIL:])
+
+
+@contextmanager
+def handled(handle: Callable[[int, Any], None], *numbers: int) -> Iterator[None]:
+    """Inside the block, signals are handled so. Has no effect outside the main thread, because
+    Python handles signals only there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
