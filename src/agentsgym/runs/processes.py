@@ -84,10 +84,11 @@ def _start(
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     variables = {name: str(value) for name, value in (place | address).items()}
+    defaults = {"OMP_NUM_THREADS": str(threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     return start_python(
         "agentsgym",
         *arguments,
-        env={"OMP_NUM_THREADS": str(threads), **os.environ, **variables},
+        env={**defaults, **os.environ, **variables},
         stdout=file,
         stderr=file,
         process_group=0,  # a Ctrl-C of the terminal reaches them by `forward`, once

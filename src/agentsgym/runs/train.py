@@ -61,7 +61,7 @@ from agentsgym.runs.warm_start import (
     settings_of,
     warm_starts,
 )
-from agentsgym.training.ranks import Ranks
+from agentsgym.training.ranks import Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
 from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets
@@ -92,7 +92,7 @@ def train_run(
     directory. A later error is written to the summary (`status` "failed", `error`) and raised.
     """
     directory = config.directory
-    with stores_in(directory, config.train), sigterm_interrupts():
+    with stores_in(directory, config.train), sigterm_interrupts(), naming_lost_ranks():
         run = TrainingRun(config, progress or Progress(), resumes=resume)
 
         def claimed() -> BaseFileLock | None:
@@ -148,7 +148,7 @@ class TrainingRun:
         set_seed(self._config.seed)
         self._checkpoint, self._summary = self.ranks.first(self._begin)
         try:
-            with answering(self._env, self.progress.note):
+            with naming_lost_ranks(), answering(self._env, self.progress.note):
                 self._phases()
         except BaseException as error:
             self._note_end(error)

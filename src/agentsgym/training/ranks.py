@@ -1,6 +1,7 @@
 """Training in several processes: communication between ranks, and the exchange of gradients."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -17,6 +18,23 @@ T = TypeVar("T")
 
 class OtherRankFailed(RuntimeError):
     """Training ends in this process because another one failed."""
+
+
+# What gloo and NCCL say when the process at the other end is gone.
+_LOST = re.compile(r"gloo/transport|NCCL|Connection (reset|closed) by peer")
+
+
+@contextmanager
+def naming_lost_ranks() -> Iterator[None]:
+    """Raises OtherRankFailed for an error of the connection to another rank."""
+    try:
+        yield
+    except RuntimeError as error:
+        if _LOST.search(str(error)):
+            raise OtherRankFailed(
+                "another process of the run has ended; its error says why"
+            ) from error
+        raise
 
 
 class Ranks:

@@ -317,6 +317,11 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
                 )
             super()._save_checkpoint(model, trial)
 
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        # Rank 0 then writes trainer_state.json, which says that the checkpoint is complete.
+        self.accelerator.wait_for_everyone()
+
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         trained = self.model if model is None else model
         if is_adapted(trained) and not self.is_fsdp_enabled:

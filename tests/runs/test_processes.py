@@ -1,0 +1,149 @@
+"""`agentsgym train … --processes N`: what one process does, over several."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from agentsgym.envs import ConfigError
+from agentsgym.runs import load_config, train_run
+from agentsgym.runs.files import RunDirectory, read_metrics, read_rollouts, read_summary
+from agentsgym.training.ranks import Ranks
+
+SETTINGS = [
+    "train.max_steps=10", "train.num_generations=8", "train.save_steps=5",
+    "train.eval_strategy=steps", "train.eval_steps=5", "train.token_records=4", "eval.episodes=36",
+]  # fmt: skip
+# Timings, and what is counted per process.
+_OWN = ("time/", "seconds", "tokens_per_second", "occupancy", "eval_runtime", "step_time")
+
+
+def train(*arguments, cwd, **variables):
+    """`agentsgym train` as a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "agentsgym", "train", *arguments],
+        cwd=cwd, env=environment, capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    """Ten steps of the quickstart in this process."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    settings = dict(setting.split("=") for setting in SETTINGS)
+    overrides = {name: json.loads(v) if v.isdigit() else v for name, v in settings.items()}
+    overrides |= {"train.per_device_train_batch_size": 32, "output_dir": str(folder), "threads": 1}
+    train_run(load_config("quickstart", overrides))
+    return RunDirectory(folder)
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    """The same steps, half of their rollouts in each of two processes."""
+    folder = tmp_path_factory.mktemp("two")
+    batch = "train.per_device_train_batch_size=16"
+    arguments = ["quickstart", "--processes", "2", batch, "output_dir=run", *SETTINGS]
+    done = train(*arguments, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return RunDirectory(folder / "run"), done
+
+
+def weights(run):
+    return torch.cat(
+        [tensor.flatten() for tensor in load_file(run.model / "model.safetensors").values()]
+    )
+
+
+def rollouts(run, phase):
+    played = list(read_rollouts(run.root, phase))
+    by_session = {
+        (phase, i, rollout.session_id): [row.token_ids.tolist() for row in rollout.rows]
+        for i, rollout in enumerate(sorted(played, key=lambda rollout: rollout.seed))
+    }
+    assert len(by_session) == len(played) > 0
+    return by_session
+
+
+def assert_equal(two, one):
+    """Rollouts, figures and weights."""
+    for phase in ("before", "train", "eval", "after"):
+        assert rollouts(two, phase) == rollouts(one, phase)
+    ours, theirs = read_summary(two.summary), read_summary(one.summary)
+    for name in ("before", "after", "references", "steps", "agent_tokens", "stop_reason", "status"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    lines = zip(read_metrics(two.metrics), read_metrics(one.metrics), strict=True)
+    for mine, other in lines:
+        assert mine.keys() == other.keys()
+        for name in mine.keys() - {"phase", *(n for n in mine if n.startswith(_OWN))}:
+            assert mine[name] == pytest.approx(other[name], rel=1e-6, abs=1e-6), name
+    assert float((weights(two) - weights(one)).abs().max()) < 1e-5
+
+
+def test_two_processes_do_the_work_of_one(two, one):
+    run, _ = two
+    assert_equal(run, one)
+
+
+def test_the_report_is_that_of_one_process(two):
+    run, done = two
+    assert done.stdout.count("Evaluation before: 36 episodes") == 1
+    assert done.stdout.count("Training ended after 10 steps: max_steps.") == 1
+    assert run.picture.is_file() and not done.stderr
+
+
+def test_each_process_stores_what_it_played_and_recorded(two):
+    run, _ = two
+    names = {path.name for path in run.rollouts.iterdir()}
+    assert {"before-000000.parquet", "before-000000-r1.parquet", "after-000010-r1.parquet"} <= names
+    assert len(list(run.token_records.glob("*-r1.parquet"))) == 10
+
+
+@pytest.mark.parametrize("processes", ["2", "1"])
+def test_a_killed_run_resumes_to_the_same_end(two, one, tmp_path, processes):
+    """Also in another number of processes, whose batches are then as large together."""
+    run, _ = two
+    shutil.copytree(run.root, tmp_path / "run")
+    mine = RunDirectory(tmp_path / "run")
+    shutil.rmtree(mine.model)
+    shutil.rmtree(mine.checkpoints / "checkpoint-10")
+    batch = f"train.per_device_train_batch_size={32 // int(processes)}"
+    done = train("--resume", "run", batch, "output_dir=run", "--processes", processes, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "continuing from step 5" in done.stdout
+    assert_equal(mine, one)
+
+
+def test_a_process_that_fails_ends_the_run_with_its_own_error(workplace):
+    Path("broken.py").write_text(
+        Path("digit.py").read_text()
+        + "\nimport os\n\nclass Broken(DigitEnv):\n"
+        + "    def get_eval_dataset(self):\n"
+        + "        if os.environ.get('RANK') == '1':\n"
+        + "            raise RuntimeError('no tasks in this process')\n"
+        + "        return super().get_eval_dataset()\n"
+    )
+    done = train("toy.yaml", "env=broken.Broken", "--processes", "2", cwd=workplace)
+    assert done.returncode == 1
+    assert "process 1: error: " in done.stderr and "no tasks in this process" in done.stderr
+
+
+def test_a_wrong_setting_is_named_once(workplace):
+    done = train("toy.yaml", "train.num_generations=7", "--processes", "2", cwd=workplace)
+    assert done.returncode == 2 and done.stderr.count("error:") == 1, done.stderr
+    assert "num_generations" in done.stderr and not Path("runs").exists()
+
+
+def test_processes_that_would_train_alone_are_refused(monkeypatch):
+    class Alone:
+        process_index, num_processes = 0, 1
+
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"started 2 processes \(WORLD_SIZE\), but .* 1 train"):
+        Ranks(Alone())
