@@ -57,17 +57,3 @@ def test_textarena_blackjack(tmp_path):
     )
     assert "Training ended after 1 steps" in printed
     assert json.loads((tmp_path / "run" / "summary.json").read_text())
-
-
-@pytest.mark.slow
-def test_several_processes(tmp_path):
-    """Two processes on the CPU; the preset `eight-gpus` names this script."""
-    execute(
-        str(Path(sys.executable).with_name("accelerate")),
-        *("launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
-        *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"),
-        str(EXAMPLES / "several_processes.py"),
-        *("quickstart", "train.max_steps=1", "train.use_cpu=true", f"output_dir={tmp_path}"),
-        *("train.per_device_train_batch_size=16", "threads=1"),
-    )
-    assert (tmp_path / "model" / "model.safetensors").is_file()

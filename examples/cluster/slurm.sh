@@ -15,7 +15,6 @@
 set -euo pipefail
 
 RUN=${RUN:-examples/cluster/four_by_eight.yaml}
-ACCELERATE=${ACCELERATE:-examples/configs/deepspeed_zero2.yaml}
 MODEL=${MODEL:-Qwen/Qwen3-8B}
 GPUS=${GPUS:-8}
 MAX_MODEL_LEN=${MAX_MODEL_LEN:-2048}
@@ -87,7 +86,7 @@ listed=$(IFS=,; echo "${urls[*]}")
 srun --overlap --nodes="$half" --ntasks="$half" --ntasks-per-node=1 \
     --nodelist="$(IFS=,; echo "${learners[*]}")" \
     bash -c 'exec accelerate launch --machine_rank "$SLURM_PROCID" "$@"' learner \
-    --config_file "$ACCELERATE" --num_machines "$half" --num_processes $((half * GPUS)) \
+    --multi_gpu --mixed_precision bf16 --dynamo_backend no --num_machines "$half" --num_processes $((half * GPUS)) \
     --main_process_ip "$head" --main_process_port "$LEARN_PORT" \
-    examples/several_processes.py "$RUN" "engine.urls=[$listed]" \
+    -m agentsgym train "$RUN" "engine.urls=[$listed]" \
     engine.key_env=AGENTSGYM_VLLM_KEY "$@"

@@ -73,13 +73,3 @@ def test_a_run_that_is_being_written_is_not_moved_aside(tmp_path, hold):
     lock_directory(tmp_path / "run.1").release()
     lock.release()
     lock_directory(run).release()
-
-
-def test_one_of_several_processes_is_refused(invoke, workplace, monkeypatch):
-    """`accelerate launch` starts each process with their number."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    result = invoke("train", "toy.yaml")
-    assert result.exit_code == 2, result.output
-    assert "examples/several_processes.py" in result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
-    assert not (workplace / "runs").exists()

@@ -105,7 +105,7 @@ def test_each_process_stores_what_it_played_and_recorded(two):
     assert len(list(run.token_records.glob("*-r1.parquet"))) == 10
 
 
-@pytest.mark.parametrize("processes", ["2", "1"])
+@pytest.mark.parametrize("processes", ["2", pytest.param("1", marks=pytest.mark.slow)])
 def test_a_killed_run_resumes_to_the_same_end(two, one, tmp_path, processes):
     """Also in another number of processes, whose batches are then as large together."""
     run, _ = two

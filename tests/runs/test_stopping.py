@@ -10,6 +10,9 @@ import pytest
 from agentsgym.runs import Progress, load_config, train_run
 from agentsgym.runs.callbacks import Clock, StopCallback, ctrl_c_stops
 from agentsgym.runs.files import read_summary
+from agentsgym.training.ranks import Ranks
+
+ALONE = Ranks(SimpleNamespace(process_index=0, num_processes=1))
 
 
 def control():
@@ -23,7 +26,7 @@ def at(step):
 def test_a_stop_comes_when_the_time_is_used_up_and_the_learning_rate_falls_until_then():
     now = [100.0]
     clock = Clock(used=20.0, now=lambda: now[0])
-    stop = StopCallback(clock, 1, max_seconds=120.0, decay_to=0.2)
+    stop = StopCallback(ALONE, clock, 1, max_seconds=120.0, decay_to=0.2)
     clock.start()
     for seconds, expected in ((0, 1 - 0.8 / 6), (40, 0.6), (99, 0.2 + 0.8 / 120), (150, 0.2)):
         now[0] = 100.0 + seconds
@@ -35,7 +38,7 @@ def test_a_stop_comes_when_the_time_is_used_up_and_the_learning_rate_falls_until
 
 
 def test_training_stops_at_generation_boundaries_only_and_saves():
-    stop = StopCallback(Clock(), updates_per_generation=4)
+    stop = StopCallback(ALONE, Clock(), updates_per_generation=4)
     flags = control()
     stop.on_step_end(None, at(4), flags)
     assert not flags.should_training_stop
@@ -48,16 +51,16 @@ def test_training_stops_at_generation_boundaries_only_and_saves():
     assert flags.should_training_stop and flags.should_save and stop.reason == "interrupted"
     flags = control()
     flags.should_training_stop = True  # another callback found no signal
-    StopCallback(Clock(), 1).on_step_end(None, at(3), flags)
+    StopCallback(ALONE, Clock(), 1).on_step_end(None, at(3), flags)
     assert flags.should_save
 
 
 def test_the_first_ctrl_c_requests_a_stop_and_the_second_interrupts():
-    stop, notes = StopCallback(Clock(), 1), []
+    stop, notes = StopCallback(ALONE, Clock(), 1), []
     before = signal.getsignal(signal.SIGINT)
     with ctrl_c_stops(stop, notes.append):
         os.kill(os.getpid(), signal.SIGINT)
-        assert stop.reason == "interrupted" and len(notes) == 1
+        assert stop.requested == "interrupted" and len(notes) == 1
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before

@@ -136,8 +136,8 @@ def test_resuming_equals_no_interruption(two):
     [
         ("one rank", [("finished", 0.5)] * 2),
         ("all ranks", [("EveryRolloutFailed", "the answerer is down")] * 2),
-        ("sink", [("OSError", "No space left"), ("RuntimeError", "rank 0 failed: OSError: No")]),
-        ("ahead", [("RuntimeError", "rank 1 failed: Conn"), ("ConnectionError", "is down")]),
+        ("sink", [("OSError", "No space left"), ("OtherRankFailed", "rank 0 failed: OSError")]),
+        ("ahead", [("OtherRankFailed", "rank 1 failed: Conn"), ("ConnectionError", "is down")]),
     ],
 )
 def test_a_fault_on_one_rank_leaves_none_waiting(two, fault, expected):

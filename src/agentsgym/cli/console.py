@@ -13,7 +13,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentsgym.runs.processes import OTHER_FAILED
 from agentsgym.types.text import mask_secrets, visible
 
 # Without emoji: ":warning:" in an observation stays text.
@@ -85,6 +84,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     from agentsgym.envs import ConfigError, UnknownEnvironment
     from agentsgym.envs.extras import MissingExtra, missing_extra
     from agentsgym.runs.files.atomic import disk_problem
+    from agentsgym.runs.processes import OTHER_FAILED
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED

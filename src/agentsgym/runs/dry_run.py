@@ -112,6 +112,7 @@ def _stand_ins(config: RunConfig) -> Replacements:
             "the embedded engine",
         ),
         "actors on Ray": (config.ray.workers, "this process"),
+        "distributed": (config.distributed.removeprefix("ddp"), "ddp"),
         "warm start": (asks, "none"),
         "answerer": (config.answerer and config.answerer.served_model, "the knowledge table"),
         "order": (ahead, "each generation is played before its update"),

@@ -229,13 +229,7 @@ _SHARING: dict[str, dict[str, Any]] = {
 
 def _sharing(config: RunConfig) -> dict[str, Any]:
     """The trainer's settings for `distributed`. One process has the whole model anyway."""
-    chosen = _SHARING[config.distributed]
-    for key in ("deepspeed", "fsdp", "fsdp_config"):
-        if chosen and config.train.get(key):
-            raise ConfigError(
-                f"train.{key} and distributed: {config.distributed} exclude each other"
-            )
-    return chosen if processes_started() > 1 else {}
+    return _SHARING[config.distributed] if processes_started() > 1 else {}
 
 
 def chat_settings(model: ModelSettings) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from agentsgym.training.settings import RaySettings
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-_HARDWARE = ("tf32", "deepspeed", "fsdp", "fsdp_config")
+_SHARED_BY = ("deepspeed", "fsdp", "fsdp_config")
+_HARDWARE = ("tf32", *_SHARED_BY)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
@@ -63,9 +64,14 @@ def check_launch(config: RunConfig, launch: Launch) -> "GRPOEnvConfig":
             f"over {launch.processes} processes, whose {own} rollouts each are {together} "
             f"together: {error}"
         ) from None
+    check_processes(config, launch, settings)
+    return settings
+
+
+def check_processes(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> None:
+    """Raise ConfigError for a model, an engine or servers that cannot work with this launch."""
     for problem in _problems(config, launch, settings):
         raise ConfigError(problem)
-    return settings
 
 
 def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> Iterator[str]:
@@ -78,6 +84,9 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
             "embedded engine samples from the whole model; name vLLM servers in engine.urls, or "
             "set distributed: zero2"
         )
+    for key in _SHARED_BY:
+        if config.distributed != "ddp" and config.train.get(key):
+            yield f"distributed: {config.distributed} sets train.{key}; leave one of them out"
     for url in engine.urls:
         if engine.urls.count(url) > 1:
             yield f"engine.urls names {url} twice"

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from accelerate import PartialState
 from filelock import BaseFileLock
 
 from agentsgym.envs import ConfigError
@@ -43,6 +41,7 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import disk_problem, write_text
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings, versions
+from agentsgym.runs.launch import Launch, check_processes
 from agentsgym.runs.lock import claim
 from agentsgym.runs.models.load import template_remark
 from agentsgym.runs.models.pretrained import Policy
@@ -115,12 +114,16 @@ class TrainingRun:
     file."""
 
     def __init__(self, config: RunConfig, progress: Progress, *, resumes: bool) -> None:
+        from accelerate import PartialState
+
         self._config = config
         self._resumes = resumes
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
         self.ranks = Ranks(PartialState())
         self.progress = progress = progress if self.ranks.rank == 0 else Progress()
+        number = self.ranks.world_size
+        check_processes(config, Launch(number, number // processes_here()), self._settings)
         self._env = make_env(config)
         self._train_data, eval_data = datasets_of(self._env, config.data)
         self._held_out = held_out_requests(
@@ -141,6 +144,7 @@ class TrainingRun:
 
     def carry_out(self) -> Summary:
         """Go through all phases and write the summary."""
+        import torch
         from transformers import set_seed
 
         if self._config.threads is not None:
@@ -160,6 +164,8 @@ class TrainingRun:
 
     def _begin(self) -> tuple[tuple[int, Path] | None, Summary]:
         """Prepare the directory; return the checkpoint to start from, if any, and the summary."""
+        import torch
+
         if self._resumes:
             self._checkpoint = last_whole(self._directory, self.progress.note)
             self._recall_summary()
