@@ -6,6 +6,7 @@ key. A server is not trusted: it cannot redirect us, and the size of its answers
 """
 
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -13,6 +14,8 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic_core import from_json, to_json
 
 from agentsgym.types.names import install_command
 from agentsgym.types.text import mask_secrets, remember_secret, visible
@@ -25,7 +28,7 @@ T = TypeVar("T")
 MAX_BODY_BYTES = 32 * 2**20
 """Limit for one answer; far more than the tokens of one action need."""
 
-_PIECE = 64 * 2**10
+_JSON = {"Content-Type": "application/json"}
 # Temporary answers: "slow down", and proxies' codes for "try later".
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -137,9 +140,10 @@ class JsonClient:
         self, method: str, url: str, body: Mapping[str, Any] | None, timeout: float
     ) -> Any:
         limit = self._aiohttp.ClientTimeout(total=timeout)
+        data, kind = (None, None) if body is None else (_written(body), _JSON)
         try:
             async with self._open().request(
-                method, url, json=body, timeout=limit, allow_redirects=False
+                method, url, data=data, headers=kind, timeout=limit, allow_redirects=False
             ) as response:
                 if response.status in _REDIRECTS:
                     raise Refused(url, _redirected(response), response.status)
@@ -147,12 +151,11 @@ class JsonClient:
                 if encoding not in ("identity", ""):
                     raise ValueError(f"its body is encoded as {encoding!r}; we asked for none")
                 received = bytearray()
-                async for piece in response.content.iter_chunked(_PIECE):
+                while piece := await response.content.readany():
                     received += piece
                     if len(received) > MAX_BODY_BYTES:
                         raise ValueError(f"its body exceeds {MAX_BODY_BYTES // 2**20} MiB")
-                text = received.decode("utf-8", errors="replace")
-                return _read(url, response.status, response.headers, text)
+                return _read(url, response.status, response.headers, received)
         except TimeoutError:
             raise Unreachable(url, f"no answer within {timeout:g} s") from None
         except (self._aiohttp.ClientError, OSError, ValueError) as error:
@@ -163,6 +166,7 @@ class JsonClient:
             self._session = self._aiohttp.ClientSession(
                 headers={"Accept-Encoding": "identity", **self._headers},
                 connector=self._aiohttp.TCPConnector(limit=0),
+                cookie_jar=self._aiohttp.DummyCookieJar(),
                 auto_decompress=False,  # a small body could become a huge one
             )
         return self._session
@@ -176,27 +180,39 @@ def _redirected(response: "aiohttp.ClientResponse") -> str:
     )
 
 
-def _read(url: str, status: int, headers: Mapping[str, str], text: str) -> Any:
+def _written(body: Mapping[str, Any]) -> bytes:
+    """A body as JSON."""
+    try:
+        return to_json(body)
+    except ValueError:  # half a surrogate pair; JSON can spell it
+        return json.dumps(body).encode()
+
+
+def _read(url: str, status: int, headers: Mapping[str, str], body: bytes | bytearray) -> Any:
     if status >= 400:
-        reason = f"HTTP {status}: {_message(text)}"
+        reason = f"HTTP {status}: {_message(body)}"
         if status in _BUSY:
             raise Unreachable(url, reason, status, _seconds(headers.get("Retry-After")))
         raise Refused(url, reason, status)
-    return _parsed(text)
+    return _parsed(body)
 
 
-def _parsed(text: str) -> Any:
-    """The JSON in a text; the text itself if it is not JSON or too deeply nested."""
+def _parsed(body: bytes | bytearray) -> Any:
+    """The JSON in a body; its text if it is not JSON or too deeply nested."""
+    with contextlib.suppress(ValueError):
+        return from_json(body)
+    text = body.decode("utf-8", errors="replace")
     try:
-        return json.loads(text)
+        return json.loads(text)  # half a surrogate pair, or a byte that is no UTF-8
     except (ValueError, RecursionError):
         return text
 
 
-def _message(text: str) -> str:
+def _message(body: bytes | bytearray) -> str:
     """The message in an error's body; OpenAI's and FastAPI's formats are recognized."""
-    content = _parsed(text)
+    content = _parsed(body)
     if isinstance(content, dict):
+        text = body.decode("utf-8", errors="replace")
         error = content.get("error", content.get("detail", content.get("message", text)))
         content = error.get("message", error) if isinstance(error, dict) else error
     return str(content)[:_SHOWN]

@@ -121,9 +121,9 @@ def read_completion(
         raise MalformedAnswer(
             f"token id {max(ids)} is not in [0, {vocab_size}), the model's vocabulary"
         )
-    # Rounding may raise a value above 0.
-    values = tuple(min(max(value, _LEAST), 0.0) for value in logprobs)
-    return tuple(ids), values, choice.finish_reason
+    if max(logprobs) > 0 or min(logprobs) < _LEAST:  # rounding may raise a value above 0
+        logprobs = [min(max(value, _LEAST), 0.0) for value in logprobs]
+    return tuple(ids), tuple(logprobs), choice.finish_reason
 
 
 class _Answer(BaseModel):
