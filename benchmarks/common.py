@@ -6,6 +6,7 @@ sample special tokens, the end of a turn among them: their logits carry a bias o
 else about the model, the engines or TRL is changed.
 """
 
+import gc
 import json
 import os
 import random
@@ -160,13 +161,18 @@ def tiny() -> tuple[Any, Any]:
     return without_special_tokens(model, tokenizer), tokenizer
 
 
+LLAMAS = {
+    0.002: (64, 2, 4, 128),  # to try on a CPU what is meant for a GPU
+    0.5: (1024, 24, 16, 4096),
+    1.5: (2048, 24, 16, 8192),
+}
+"""Width, layers, heads and inner width of Llamas of about so many billions of parameters."""
+
+
 def random_llama(billions: float, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A randomly initialized Llama of about 0.5 B or 1.5 B parameters with the tiny tokenizer."""
+    """A randomly initialized Llama of one of these sizes with the tiny tokenizer."""
     _, tokenizer = tiny()
-    width, layers, heads, inner = {
-        0.5: (1024, 24, 16, 4096),
-        1.5: (2048, 24, 16, 8192),
-    }[billions]
+    width, layers, heads, inner = LLAMAS[billions]
     config = transformers.LlamaConfig(
         vocab_size=32000,
         hidden_size=width,
@@ -399,6 +405,13 @@ def synchronise(device: str) -> None:
     """Wait for the device, so that a clock read next is honest."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
+
+
+def release() -> None:
+    """Give back what objects that nobody uses any more hold on the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def device_name(device: str) -> str:

@@ -1,22 +1,26 @@
 """Tokens per second in multi-turn games: our engine, TRL's own path, and a floor without turns.
 
-    python benchmarks/generation.py [--smollm2] [--turns 20 50] [--device cuda] [--threads N]
+    python benchmarks/generation.py [--models tiny 0.5 1.5] [--turns 20 50] [--smollm2]
+        [--continuous] [--device cuda] [--threads N]
 
 The same games are played with the same model by (a) `agentsgym.rollout.run` with the embedded
 engine, environment and scheduler included, (b) TRL's `_generate_single_turn` as a `rollout_func`
 calls it, (c) as the floor, one `generate()` of as many tokens without any turns, plus one forward
-pass over all observations. The last line is one JSON object; ratios are seconds of the other over
-seconds of ours, medians over runs that alternate.
+pass over all observations, and with `--continuous` by (d) the continuous batching of transformers,
+one manager for all turns, so that its prefix cache may keep them. The last line is one JSON object;
+ratios are seconds of the other over seconds of ours, medians over runs that alternate.
 """
 
 import argparse
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
 
 import common
 import torch
-from common import NEW_TOKENS, Played
+from common import NEW_TOKENS, OBSERVED_TOKENS, Played
+from transformers import ContinuousBatchingConfig
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
@@ -24,16 +28,28 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.types import RolloutBatch, SamplingParams
 
+LLAMAS = tuple(map(str, common.LLAMAS))
+
 
 class Bench:
-    """One model, one set of games, three ways to play them."""
+    """One model, one set of games, three or four ways to play them."""
 
     def __init__(
-        self, model: Any, tokenizer: Any, sessions: int, group: int, turns: int, device: str
+        self,
+        model: Any,
+        tokenizer: Any,
+        sessions: int,
+        group: int,
+        turns: int,
+        device: str,
+        *,
+        continuous: bool = False,
     ) -> None:
         self.model, self.tokenizer, self.device = model.to(device), tokenizer, device
         self.sessions, self.group, self.turns = sessions, group, turns
         self.games = common.make_games(tokenizer, sessions // group, turns)
+        # Its attention is another's, and our engine replaces the model's own.
+        self.continuous_model = copy.deepcopy(self.model) if continuous else None
         self.trl_clock: dict[int, float] = {}
         self.rollout_func = common.trl_rollout_func(self.games, self.trl_clock)
         self.trainer = common.trl_trainer(
@@ -66,23 +82,44 @@ class Bench:
         return Played(seconds, played, cpu, _durations(watch.start, env.clock))
 
     def trl(self) -> Played:
-        prompts = [
+        self.trl_clock.clear()
+        watch = common.Stopwatch(self.device)
+        output = self.rollout_func(self._prompts(), self.trainer)
+        seconds, cpu = watch.read()
+        self.model.eval()
+        return Played(seconds, _rows(output), cpu, _durations(watch.start, self.trl_clock))
+
+    def continuous(self) -> Played:
+        """The loop of TRL's side, each turn sampled by a manager that is ready before it begins."""
+        model = self.continuous_model
+        assert model is not None
+        longest = max(len(common.opening_ids(self.tokenizer, texts[0])) for texts in self.games)
+        tokens = longest + (NEW_TOKENS + OBSERVED_TOKENS) * self.turns
+        config = self.trainer.generation_config
+        with model.continuous_batching_context_manager(
+            config, continuous_batching_config=self._pages(tokens)
+        ) as manager:
+            sampler = _Sampler(manager, self.tokenizer)
+            watch = common.Stopwatch(self.device)
+            output = self.rollout_func(self._prompts(), sampler)
+            seconds, cpu = watch.read()
+        return Played(seconds, _rows(output), cpu)
+
+    def _prompts(self) -> list[Any]:
+        return [
             [{"role": "user", "content": texts[0]}]
             for texts in self.games
             for _ in range(self.group)
         ]
-        self.trl_clock.clear()
-        watch = common.Stopwatch(self.device)
-        output = self.rollout_func(prompts, self.trainer)
-        seconds, cpu = watch.read()
-        self.model.eval()
-        played = [
-            (prompt + completion, [0] * len(prompt) + mask)
-            for prompt, completion, mask in zip(
-                output["prompt_ids"], output["completion_ids"], output["env_mask"], strict=True
-            )
-        ]
-        return Played(seconds, played, cpu, _durations(watch.start, self.trl_clock))
+
+    def _pages(self, tokens: int) -> ContinuousBatchingConfig:
+        """On a GPU its own choice, within half of the memory that is free; on a CPU, where its
+        choice takes a hundred times as long, as many pages as the games have."""
+        if self.device.startswith("cuda"):
+            return ContinuousBatchingConfig(max_memory_percent=0.5)
+        size = 32
+        blocks = self.sessions * (-(-tokens // size) + 1)
+        return ContinuousBatchingConfig(page_size=size, num_blocks=blocks, max_batch_tokens=1024)
 
     @torch.no_grad()
     def floor(self) -> Played:
@@ -100,7 +137,8 @@ class Bench:
         out = self.model.generate(
             input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=config
         )
-        self.model(input_ids=observed, use_cache=False, logits_to_keep=1)
+        if self.turns > 1:
+            self.model(input_ids=observed, use_cache=False, logits_to_keep=1)
         seconds, cpu = watch.read()
         config.max_new_tokens = before
         length = out.shape[1] - shortest
@@ -124,12 +162,56 @@ class Bench:
                 raise SystemExit(f"no ratio: our log-probabilities are off by {gap:.2g}")
 
 
+class _Sampler:
+    """What TRL's `rollout_func` calls, over a manager of continuous batching."""
+
+    def __init__(self, manager: Any, tokenizer: Any) -> None:
+        self.manager, self.processing_class = manager, tokenizer
+
+    def _generate_single_turn(self, contexts: list[list[int]], *_: Any) -> tuple[Any, None]:
+        names = self.manager.add_requests(contexts, max_new_tokens=NEW_TOKENS)
+        ready: dict[str, list[int]] = {}
+        while len(ready) < len(names):
+            result = self.manager.get_result(timeout=1)
+            if result is None and not self.manager.is_running():
+                raise RuntimeError("continuous batching ended before its requests")
+            if result is not None and result.error is not None:
+                raise RuntimeError(f"a request failed: {result.error}")
+            if result is not None and result.is_finished():
+                ready[result.request_id] = result.generated_tokens
+        return [ready[name] for name in names], None
+
+
+def _rows(output: dict[str, Any]) -> list[tuple[list[int], list[int]]]:
+    """Token ids and agent mask of each game, from what a `rollout_func` returns."""
+    return [
+        (prompt + completion, [0] * len(prompt) + mask)
+        for prompt, completion, mask in zip(
+            output["prompt_ids"], output["completion_ids"], output["env_mask"], strict=True
+        )
+    ]
+
+
 def _durations(start: float, clock: dict[int, float]) -> list[float]:
     times = [start, *(clock[k] for k in sorted(clock))]
     return [b - a for a, b in itertools.pairwise(times)]
 
 
-def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
+def _add_continuous(bench: Bench, sides: dict[str, Callable[[], Played]]) -> dict[str, str]:
+    """Continuous batching as a side, if it was asked for and works here; otherwise why not."""
+    if bench.continuous_model is None:
+        return {}
+    try:
+        bench.continuous()
+    except Exception as error:  # it is young: many kinds on many devices
+        reason = f"{type(error).__name__}: {error}"[:300]
+        print(f"  continuous batching does not work here: {reason}", flush=True)
+        return {"continuous_failed": reason}
+    sides["continuous"] = bench.continuous
+    return {}
+
+
+def compare(name: str, bench: Bench, repeats: int) -> dict[str, Any]:
     """Play all sides in turn and give the ratios."""
     print(f"{name}: {bench.sessions} sessions of {bench.turns} turns", flush=True)
     sides: dict[str, Callable[[], Played]] = {
@@ -137,23 +219,28 @@ def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
         "trl": bench.trl,
         "floor": bench.floor,
     }
+    missing = _add_continuous(bench, sides)
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     cpu: dict[str, list[float]] = {side: [] for side in sides}
     growth: dict[str, float] = {}
     played: dict[str, Played] = {}
     bench.ours()  # the first run allocates
     bench.check()
+    if bench.device.startswith("cuda"):  # so do the others', and load their kernels
+        played |= {side: play() for side, play in sides.items()}
     for _ in range(repeats):
         for side, play in sides.items():
             played[side] = play()
             seconds[side].append(played[side].seconds)
             cpu[side].append(played[side].cpu_seconds)
             common.describe(side, played[side], bench.model.dtype)
-    ours, trl = played["ours"], played["trl"]
-    common.demand_equal(ours.work, trl.work, "turns, sampled and observed tokens")
-    common.demand_equal(
-        tuple(_seen(ours)), tuple(_seen(trl)), "prompts, observations and their places"
-    )
+    ours = played["ours"]
+    for side in sides.keys() - {"ours", "floor"}:
+        theirs = played[side]
+        common.demand_equal(ours.work, theirs.work, "turns, sampled and observed tokens")
+        common.demand_equal(
+            tuple(_seen(ours)), tuple(_seen(theirs)), "prompts, observations and their places"
+        )
     common.demand_equal((ours.sampled,), (played["floor"].sampled,), "sampled tokens")
     medians = {side: common.median(values) for side, values in seconds.items()}
     own = {side: common.median(values) for side, values in cpu.items()}
@@ -161,11 +248,12 @@ def compare(name: str, bench: Bench, repeats: int) -> dict[str, float]:
         growth[side] = _growth(played[side].marks)
         print(f"  {side}: ms per turn, first to last: {_in_ms(played[side].marks)}")
         print(f"  {side}: last fifth over second fifth of the turns: {growth[side]:.2f}")
+    others = sides.keys() - {"ours"}
+    ratios = {f"ours_over_{side}": medians[side] / medians["ours"] for side in others}
+    ratios |= {f"cpu_ours_over_{side}": own[side] / own["ours"] for side in others}
     return {
-        "ours_over_trl": round(medians["trl"] / medians["ours"], 2),
-        "ours_over_floor": round(medians["floor"] / medians["ours"], 2),
-        "cpu_ours_over_trl": round(own["trl"] / own["ours"], 2),
-        "cpu_ours_over_floor": round(own["floor"] / own["ours"], 2),
+        **missing,
+        **{name: round(ratio, 2) for name, ratio in sorted(ratios.items(), reverse=True)},
         "ours_tokens_per_second": round(ours.sampled / medians["ours"]),
         "ours_growth": round(growth["ours"], 2),
         "trl_growth": round(growth["trl"], 2),
@@ -193,6 +281,7 @@ def _in_ms(marks: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     common.add_common_arguments(parser)
+    parser.add_argument("--models", nargs="+", default=["tiny"], choices=("tiny", *LLAMAS))
     parser.add_argument("--turns", type=int, nargs="+", default=[20, 50])
     parser.add_argument("--sessions", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=4)
@@ -200,6 +289,9 @@ def main() -> None:
         "--dtype", default=None, help="float32 (CPU) or bfloat16 (CUDA) if left out"
     )
     parser.add_argument("--smollm2", action="store_true", help="also SmolLM2-135M, 8 sessions")
+    parser.add_argument(
+        "--continuous", action="store_true", help="also transformers' continuous batching"
+    )
     args = parser.parse_args()
     common.set_up(args)
     if args.quick:
@@ -208,26 +300,37 @@ def main() -> None:
     dtype = getattr(torch, args.dtype or default)
     result: dict[str, Any] = {"device": common.device_name(args.device)}
     print(f"{result['device']}; torch {torch.__version__}")
-    group = min(8, args.sessions)
-    model, tokenizer = common.tiny()
-    for turns in args.turns:
-        bench = Bench(model, tokenizer, args.sessions, group, turns, args.device)
-        values = compare(f"tiny, {turns} turns", bench, args.repeats)
-        suffix = "" if turns == args.turns[0] else f"_{turns}_turns"
-        result[f"ours_over_trl_tiny{suffix}"] = values.pop("ours_over_trl")
-        result |= {f"{key}{suffix}": value for key, value in values.items()}
+    for name in args.models:
+        if name == "tiny":
+            model, tokenizer = common.tiny()
+        else:
+            model, tokenizer = common.random_llama(float(name), args.device, dtype)
+        for turns in args.turns:
+            result |= _of_turns(name, model, tokenizer, turns, args)
     if args.smollm2:
         model, tokenizer = common.smollm2(dtype)
         bench = Bench(model, tokenizer, 8, 2, args.turns[0], args.device)
         values = compare("SmolLM2-135M", bench, 1)
         result |= {f"{key}_smollm2": value for key, value in values.items()}
-    if args.device.startswith("cuda"):
-        for billions in (0.5, 1.5):
-            model, tokenizer = common.random_llama(billions, args.device, dtype)
-            bench = Bench(model, tokenizer, args.sessions, group, args.turns[0], args.device)
-            values = compare(f"Llama of {billions} B", bench, args.repeats)
-            result |= {f"{key}_{billions}b": value for key, value in values.items()}
     common.finish(result)
+
+
+def _of_turns(
+    name: str, model: Any, tokenizer: Any, turns: int, args: argparse.Namespace
+) -> dict[str, Any]:
+    """The figures of one model and number of turns, by the names that they have in the result."""
+    common.release()  # the one before
+    group = min(8, args.sessions)
+    bench = Bench(
+        model, tokenizer, args.sessions, group, turns, args.device, continuous=args.continuous
+    )
+    if name != "tiny":
+        values = compare(f"a Llama of {name} B, {turns} turns", bench, args.repeats)
+        return {f"{key}_{turns}_turns_{name}b": value for key, value in values.items()}
+    values = compare(f"tiny, {turns} turns", bench, args.repeats)
+    suffix = "" if turns == args.turns[0] else f"_{turns}_turns"
+    first = {f"ours_over_trl_tiny{suffix}": values.pop("ours_over_trl")}
+    return first | {f"{key}{suffix}": value for key, value in values.items()}
 
 
 if __name__ == "__main__":

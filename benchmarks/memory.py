@@ -1,10 +1,11 @@
-"""Measured peaks of memory on the CPU against `agentsgym train … --estimate`, a line of JSON each.
+"""Measured peaks of memory against `agentsgym train … --estimate`, a line of JSON each.
 
-    python benchmarks/memory.py [--case NAME ...]
+    python benchmarks/memory.py [--case NAME ...] [--device cuda]
 
 Each case is a process of its own that trains a randomly initialized model for two optimizer steps;
-its peak of resident memory, less what the process held after a step of a very small model, is
-compared with the estimate. `estimate_over_measured` should lie between 0.8 and 1.2.
+its peak of resident memory (on a GPU of allocated memory), less what the process held after a step
+of a very small model, is compared with the estimate. `estimate_over_measured` should lie between
+0.8 and 1.2.
 """
 
 import argparse
@@ -41,22 +42,37 @@ CASES: dict[str, dict[str, Any]] = {
     "smollm2-lora": {"shape": SMOLLM2, "rollouts": 8, "lora": True},
     "smollm2-bfloat16-lora": {"shape": SMOLLM2, "rollouts": 8, "half": True, "lora": True},
 }
+TRIAL = {"trial": {"shape": (2, 64, 4, 2, 128, 1024), "rollouts": 8}}
+"""To try on a CPU what is meant for a GPU."""
+_ON_A_GPU: dict[str, Any] = {"rollouts": 64, "forward": 8192, "half": True}
+CASES_OF_A_GPU: dict[str, dict[str, Any]] = {
+    f"llama-{size}-bfloat16{name}": {"shape": shape, **_ON_A_GPU, **options}
+    for size, shape in {
+        "0.5": (24, 1024, 16, 4, 4096, 32000),
+        "1.5": (24, 2048, 16, 4, 8192, 32000),
+    }.items()
+    for name, options in {
+        "": {},
+        "-checkpointing": {"checkpointing": True},
+        "-lora-checkpointing": {"lora": True, "checkpointing": True},
+    }.items()
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--case", nargs="*", default=list(CASES), choices=list(CASES))
+    cases = CASES | CASES_OF_A_GPU | TRIAL
+    parser.add_argument("--case", nargs="*", choices=list(cases))
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--inside", action="store_true", help="run the case in this process")
     args = parser.parse_args()
-    for name in args.case:
+    on_gpu = args.device.startswith("cuda")
+    for name in args.case or list(CASES_OF_A_GPU if on_gpu else CASES):
         if args.inside:
-            print(json.dumps({"case": name, **measure(**CASES[name])}))
+            print(json.dumps({"case": name, **measure(args.device, **cases[name])}))
         else:
-            subprocess.run(
-                [sys.executable, __file__, "--inside", "--case", name],
-                check=True,
-                env=_memory_env(),
-            )
+            command = [sys.executable, __file__, "--inside", "--device", args.device]
+            subprocess.run([*command, "--case", name], check=True, env=_memory_env())
 
 
 def _memory_env() -> dict[str, str]:
@@ -66,6 +82,7 @@ def _memory_env() -> dict[str, str]:
 
 
 def measure(
+    device: str,
     shape: tuple[int, ...],
     *,
     rollouts: int = 16,
@@ -76,19 +93,19 @@ def measure(
 ) -> dict[str, Any]:
     """Peak and estimate of one case, in MB."""
     import common
-    import psutil
 
     from agentsgym.runs import parse_config
     from agentsgym.runs.estimate import estimate_run
 
-    options = {"forward": forward, "checkpointing": checkpointing, "half": half, "lora": lora}
+    options: dict[str, Any] = {
+        "device": device, "forward": forward, "checkpointing": checkpointing, "half": half,
+        "lora": lora,
+    }  # fmt: skip
     _, tokenizer = common.tiny()
     _train((2, 64, 2, 2, 128, 1024), tokenizer, rollouts=8, **options)
-    before = psutil.Process().memory_info().rss
-    if resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > before * 1.5:
-        raise RuntimeError("the peak of the small model is not small")
+    before = _held(device)
     length = _train(shape, tokenizer, rollouts=rollouts, **options)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+    peak = _peak(device) - before
     with tempfile.TemporaryDirectory() as folder:
         _config(shape, tokenizer).save_pretrained(folder)
         model = {"path": folder, "dtype": "bfloat16" if half else "float32"}
@@ -100,7 +117,7 @@ def measure(
             "max_rollout_tokens": length,
             "max_tokens_per_forward": forward,
             "gradient_checkpointing": checkpointing,
-            "use_cpu": True,
+            "use_cpu": device == "cpu",
         }
         section = {**model, "lora": {"r": 16}} if lora else model
         run = parse_config({"env": "Bandit", "model": section, "train": train})
@@ -111,6 +128,31 @@ def measure(
         "rollout_tokens": length,
         **{f"{name}_mb": round(value / 1e6) for name, value in memory.items()},
     }
+
+
+def _held(device: str) -> int:
+    """Bytes that the process holds; its peak begins anew on a GPU, and was not much higher on a
+    CPU."""
+    import common
+    import psutil
+    import torch
+
+    if device.startswith("cuda"):
+        common.release()
+        torch.cuda.reset_peak_memory_stats()
+        return int(torch.cuda.memory_allocated())
+    held = int(psutil.Process().memory_info().rss)
+    if _peak(device) > held * 1.5:
+        raise RuntimeError("the peak of the small model is not small")
+    return held
+
+
+def _peak(device: str) -> int:
+    import torch
+
+    if device.startswith("cuda"):
+        return int(torch.cuda.max_memory_allocated())
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _config(shape: tuple[int, ...], tokenizer: Any) -> Any:
@@ -136,6 +178,7 @@ def _train(
     shape: tuple[int, ...],
     tokenizer: Any,
     *,
+    device: str,
     rollouts: int,
     forward: int,
     checkpointing: bool,
@@ -172,7 +215,7 @@ def _train(
                 gradient_checkpointing=checkpointing,
                 bf16=half,
                 report_to="none",
-                use_cpu=True,
+                use_cpu=device == "cpu",
                 save_strategy="no",
                 disable_tqdm=True,
             ),

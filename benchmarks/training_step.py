@@ -1,6 +1,6 @@
 """Seconds per full GRPO step, rollout to optimizer, against plain TRL.
 
-    python benchmarks/training_step.py [--steps N] [--threads N] [--device cuda]
+    python benchmarks/training_step.py [--model 0.5] [--steps N] [--threads N] [--device cuda]
 
 Both sides train the same model with the same settings on 64 rollouts of 20 turns (8 new and 12
 observed tokens), 8 rollouts to a game: ours with `GRPOEnvTrainer`, TRL's with `GRPOTrainer` and a
@@ -49,7 +49,8 @@ class Side:
         if args.model == "tiny":
             self.model, tokenizer = common.tiny()
         else:
-            dtype = torch.bfloat16 if args.device != "cpu" else torch.float32
+            default = "bfloat16" if args.device.startswith("cuda") else "float32"
+            dtype = getattr(torch, args.dtype or default)
             self.model, tokenizer = common.random_llama(float(args.model), args.device, dtype)
         games = common.make_games(tokenizer, args.rollouts // 8, args.turns)
         options = common.trainer_options() | {
@@ -129,8 +130,9 @@ def _peak_memory_mb() -> float:
 def peak_memory(side: str, args: argparse.Namespace) -> float:
     """Peak memory of one step of a side, in its own process."""
     command = [sys.executable, "-W", "ignore", __file__, "--only", side, "--steps", "1"]
-    for name in ("device", "threads", "rollouts", "turns", "model"):
-        command += [f"--{name}", str(getattr(args, name))]
+    for name in ("device", "threads", "rollouts", "turns", "model", "dtype"):
+        if (value := getattr(args, name)) is not None:
+            command += [f"--{name}", str(value)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{side} failed: {done.stderr[-2000:]}")
@@ -145,16 +147,18 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     work: dict[str, Any] = {}
     for _ in range(args.repeats):
         for side in SIDES:
+            trained = None
+            common.release()
             trained = Side(side, args)
             result = trained.run()
             seconds[side] += result["step"]
             cpu[side] += result["cpu"]
             rollouts[side] += result["rollouts"]
-            work[side] = result["work"]
+            work[side] = (*result["work"], result["dtype"])
             for step, own in zip(result["step"], result["cpu"], strict=True):
                 played = dataclasses.replace(trained.work[-1], seconds=step, cpu_seconds=own)
                 common.describe(side, played, result["dtype"])
-    common.demand_equal(work["ours"], work["trl"], "turns, sampled and observed tokens")
+    common.demand_equal(work["ours"], work["trl"], "turns, sampled and observed tokens, dtypes")
     medians = {side: common.median(values) for side, values in seconds.items()}
     own = {side: common.median(values) for side, values in cpu.items()}
     breakdown = {"cpu_ours_over_trl": round(own["trl"] / own["ours"], 2)}
@@ -173,7 +177,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--rollouts", type=int, default=64)
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--model", default="tiny", help="tiny, 0.5 or 1.5 (billions, random)")
+    parser.add_argument("--model", default="tiny", choices=("tiny", *map(str, common.LLAMAS)))
+    parser.add_argument("--dtype", help="of a Llama: float32 (CPU) or bfloat16 (CUDA) if left out")
     parser.add_argument("--only", choices=SIDES, help="one side alone, for its memory")
     args = parser.parse_args()
     common.set_up(args)

@@ -1,0 +1,154 @@
+"""What needs a GPU is tried on the CPU, with tiny sizes; its figures mean nothing here."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl")
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+CALM = """
+import json, sys
+print("not a figure")
+print(json.dumps({"case": "a", "ratio": 2.0}))
+print(json.dumps({"device": "x", "cpu_ratio": 3.0, "given": sys.argv[1:]}))
+"""
+DYING = 'print(\'{"ratio": 2.0}\'); raise SystemExit("no ratio: other work")'
+LACKING = 'print(\'{"not_run": "vLLM is missing"}\')'
+SLOW = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print('{"first": 1}', flush=True)
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def gpu(monkeypatch, tmp_path):
+    """The driver, with parts of our own."""
+    monkeypatch.syspath_prepend(FOLDER)
+    module = importlib.import_module("gpu")
+    parts = {}
+    for name, text in {
+        "calm": CALM, "dying": DYING, "lacking": LACKING, "slow": SLOW
+    }.items():  # fmt: skip
+        (tmp_path / f"{name}.py").write_text(text)
+        parts[name] = module.Part(f"the {name} one", f"{name}.py", "--large", "--small")
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    monkeypatch.setattr(module, "PARTS", parts)
+    return module
+
+
+def run(gpu, monkeypatch, out, *names):
+    monkeypatch.setattr(sys, "argv", ["gpu.py", *names, "--device", "cpu", "--out", str(out)])
+    gpu.main()
+
+
+def test_all_parts_become_lines_of_one_table_and_one_file(gpu, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gpu, "LIMIT", 2.0)
+    out = tmp_path / "build" / "gpu.json"
+    with pytest.raises(SystemExit, match="without figures: dying, slow"):
+        run(gpu, monkeypatch, out)
+    parts = json.loads(out.read_text())["parts"]
+    assert {name: one["status"] for name, one in parts.items()} == {
+        "calm": "done",
+        "dying": "failed",
+        "lacking": "not run",
+        "slow": "not done in time",
+    }
+    assert parts["calm"]["figures"] == {
+        "a: ratio": 2.0,
+        "cpu_ratio": 3.0,
+        "given": ["--device", "cpu", "--small"],
+    }
+    assert "no ratio: other work" in parts["dying"]["reason"]
+    assert parts["lacking"]["reason"] == "vLLM is missing"
+    assert parts["slow"]["figures"] == {"first": 1}  # what it said before
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert any("a: ratio" in line and "2.0" in line for line in table)
+    assert any("vLLM is missing" in line for line in table)
+    assert not any("cpu_ratio" in line for line in table)
+
+
+def test_nothing_that_a_part_started_outlives_it(gpu, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu, "LIMIT", 2.0)
+    gpu.run_part(gpu.PARTS["slow"], "cpu", tmp_path / "slow.log")
+    (line,) = [t for t in (tmp_path / "slow.log").read_text().splitlines() if "child" in t]
+    end = time.monotonic() + 20
+    while is_running(int(line.split()[1])):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_part_run_later_joins_those_before(gpu, monkeypatch, tmp_path, capsys):
+    out = tmp_path / "gpu.json"
+    run(gpu, monkeypatch, out, "calm")
+    assert "not run" in capsys.readouterr().out
+    run(gpu, monkeypatch, out, "lacking")
+    assert json.loads(out.read_text())["parts"].keys() == {"calm", "lacking"}
+    out.write_text(out.read_text().replace('"on_gpu": false', '"on_gpu": true'))
+    run(gpu, monkeypatch, out, "calm")  # figures of a CPU never stand beside those of a GPU
+    assert json.loads(out.read_text())["parts"].keys() == {"calm"}
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+# -- the real parts, in small ----------------------------------------------------------------------
+
+REAL = {
+    "generation-0.5": {"ours_over_trl_3_turns_0.002b", "ours_over_continuous_3_turns_0.002b"},
+    "generation-1.5-long": {"ours_over_trl_4_turns_0.002b"},
+    "training-step-1.5": {"ours_over_trl"},
+    "memory-0.5": {"trial: measured_mb", "trial: estimate_over_measured"},
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n != "generation-0.5" else []) for n in REAL],
+)
+def test_a_part_without_a_server(name, tmp_path):
+    outcome = real_part(name, tmp_path)
+    assert outcome["status"] == "done", outcome["reason"]
+    assert outcome["figures"].keys() >= REAL[name]
+
+
+def test_a_part_without_vllm_says_so(tmp_path):
+    outcome = real_part("one-gpu", tmp_path, AGENTSGYM_VLLM_PYTHON="/no/python")
+    assert outcome["status"] == "not run"
+    assert "vLLM is missing" in outcome["reason"]
+
+
+@pytest.mark.vllm
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("name", "figure"), [("one-gpu", "logp_difference_worst_step"), ("logprobs", "vllm_worst")]
+)
+def test_a_part_with_a_server(name, figure, tmp_path):
+    outcome = real_part(name, tmp_path)
+    assert outcome["status"] == "done", outcome["reason"]
+    assert outcome["figures"][figure] < 1e-4
+
+
+def real_part(name, folder, **variables):
+    """What the driver says of a part."""
+    out = folder / "gpu.json"
+    subprocess.run(
+        [sys.executable, FOLDER / "gpu.py", name, "--device", "cpu", "--out", out],
+        capture_output=True,
+        env=os.environ | {"AGENTSGYM_BENCH_CACHE": str(folder / "cache")} | variables,
+        timeout=600,
+    )
+    return json.loads(out.read_text())["parts"][name]
