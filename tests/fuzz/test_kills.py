@@ -2,7 +2,8 @@
 
 A run of the command line, whose environments live in worker processes and whose actions an HTTP
 server samples, is killed by SIGKILL at random moments and resumed. It must end with the metrics,
-rollouts, summary and weights of a run that nobody disturbed, and leave no process behind.
+rollouts, summary and weights of a run that nobody disturbed, and leave no process behind. Of a
+run of two processes either is killed, and the other must end by itself.
 """
 
 import copy
@@ -34,7 +35,7 @@ model: model
 threads: 1
 train:
   max_steps: {steps}
-  per_device_train_batch_size: 16
+  per_device_train_batch_size: {batch}
   num_generations: 8
   max_action_tokens: 6
   learning_rate: 1e-2
@@ -50,31 +51,40 @@ STEPS = 6
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_killed_training_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_killed_training_goes_on_as_if_nothing_had_happened(
+    tmp_path: Path, processes: int
+) -> None:
     tiny_model().save_pretrained(tmp_path / "model")
     chat_tokenizer().save_pretrained(tmp_path / "model")
     shutil.copy(helpers.__file__, tmp_path / "digit.py")
     rng = random.Random(0)
     engine = EmbeddedEngine(copy.deepcopy(tiny_model()), chat_tokenizer(), capacity=1)
     with closing(CompletionsServer(engine, follow=True)) as server:
-        (tmp_path / "run.yaml").write_text(RUN.format(url=server.url, steps=STEPS))
-        train(tmp_path, "whole").communicate()
+        (tmp_path / "run.yaml").write_text(_run(server.url, processes))
+        together = ("--processes", str(processes))
+        train(tmp_path, "whole", *together).communicate()
         whole = results_of(tmp_path / "whole")
         assert whole
         killed = 0
         for number in range(KILLS):
             name = f"killed-{number}"
-            process = train(tmp_path, name)
-            killed += _kill_at(process, tmp_path / name, rng.uniform(0, STEPS))
+            process = train(tmp_path, name, *together)
+            rank = rng.randrange(processes)
+            killed += _kill_at(process, tmp_path / name, rng.uniform(0, STEPS), rank)
             assert _left_behind(name) == 0
             again = ["--resume"] if (tmp_path / name / "config.yaml").is_file() else []
-            output = train(tmp_path, name, *again).communicate()[0]
+            output = train(tmp_path, name, *again, *together).communicate()[0]
             resumed = results_of(tmp_path / name)
             assert resumed.keys() == whole.keys(), output[-2000:]
             for what, value in whole.items():
                 assert resumed[what] == value, what
             shutil.rmtree(tmp_path / name)
         assert killed > KILLS / 2
+
+
+def _run(url: str, processes: int) -> str:
+    return RUN.format(url=url, steps=STEPS, batch=16 // processes)
 
 
 def train(home: Path, name: str, *more: str) -> "subprocess.Popen[str]":
@@ -91,9 +101,9 @@ def train(home: Path, name: str, *more: str) -> "subprocess.Popen[str]":
     )
 
 
-def _kill_at(process: "subprocess.Popen[str]", run: Path, moment: float) -> bool:
-    """Kill the process a fraction of a second after its step number `moment`; False where it was
-    over by then."""
+def _kill_at(process: "subprocess.Popen[str]", run: Path, moment: float, rank: int) -> bool:
+    """Kill one process of the run a fraction of a second after its step number `moment`, and wait
+    for the others; False where it was over by then."""
     while _steps_of(run) < int(moment):
         if process.poll() is not None:
             process.communicate()
@@ -101,9 +111,19 @@ def _kill_at(process: "subprocess.Popen[str]", run: Path, moment: float) -> bool
         time.sleep(0.01)
     time.sleep(moment % 1 * _STEP_SECONDS)
     killed = process.poll() is None
-    process.kill()
-    process.communicate()
+    ranks = [p for p in psutil.Process(process.pid).children() if _rank_of(p) == rank]
+    for victim in ranks or [process]:
+        victim.kill()
+    process.communicate(timeout=60)
     return killed
+
+
+def _rank_of(process: psutil.Process) -> int | None:
+    try:
+        name = process.environ().get("RANK")
+    except (psutil.Error, OSError):
+        return None
+    return None if name is None else int(name)
 
 
 def _left_behind(name: str) -> int:

@@ -28,8 +28,9 @@ FSDP = {
 
 
 @contextmanager
-def sharding():
-    """Models that are prepared in here are sharded by FSDP2, also without a GPU."""
+def sharding(settings=FSDP):
+    """Models that are prepared in here are sharded by FSDP2, also without a GPU, if these variables
+    or the trainer's own settings say so."""
     from accelerate.state import AcceleratorState
     from accelerate.utils import DistributedType
 
@@ -42,12 +43,12 @@ def sharding():
             self.distributed_type = DistributedType.FSDP
 
     AcceleratorState.__init__ = patched
-    os.environ.update(FSDP)
+    os.environ.update(settings)
     try:
         yield
     finally:
         AcceleratorState.__init__ = before
-        for name in FSDP:
+        for name in settings:
             del os.environ[name]
         AcceleratorState._reset_state(reset_partial_state=False)
 
