@@ -66,9 +66,9 @@ def rollouts(run, phase):
     return by_session
 
 
-def assert_equal(two, one):
+def assert_equal(two, one, phases=("before", "train", "eval", "after")):
     """Rollouts, figures and weights."""
-    for phase in ("before", "train", "eval", "after"):
+    for phase in phases:
         assert rollouts(two, phase) == rollouts(one, phase)
     ours, theirs = read_summary(two.summary), read_summary(one.summary)
     for name in ("before", "after", "references", "steps", "agent_tokens", "stop_reason", "status"):
@@ -144,3 +144,20 @@ def test_processes_that_would_train_alone_are_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ConfigError, match=r"started 2 processes \(WORLD_SIZE\), but .* 1 train"):
         Ranks(Alone())
+
+
+@pytest.mark.slow
+def test_a_warm_start_is_the_same(workplace):
+    """Its games are played once, and the model is the same in both processes."""
+    start = ["warm_start.source=random", "warm_start.games=40", "warm_start.probe_tasks=3"]
+    words = ["toy.yaml", "env=Bandit", *start, "train.beta=0.05", "signal_check=false"]
+    for name, more in (
+        ("one", ()),
+        ("two", ("--processes", "2", "train.per_device_train_batch_size=8")),
+    ):
+        done = train(*words, f"output_dir={name}", *more, cwd=workplace)
+        assert done.returncode == 0, done.stderr
+    one, two = RunDirectory(workplace / "one"), RunDirectory(workplace / "two")
+    figures = [read_summary(run.summary).model_figures["warm_start"] for run in (one, two)]
+    assert figures[0] == figures[1]
+    assert_equal(two, one, ("before", "warmstart", "probe", "warmstarted", "train", "after"))
