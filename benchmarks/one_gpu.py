@@ -3,18 +3,18 @@
     python benchmarks/one_gpu.py [train|logprobs] [--steps N] [--device cuda]
 
 1. `train`: the preset for `--steps` steps, or for four minutes of them, between evaluations of 64
-   episodes. `logp_difference` is what the server and the trainer
-   say of the same tokens (mean of the absolute differences, in nats); the peak of the trainer's
-   memory on a GPU stands beside the one that `--estimate` names.
+   episodes. `logp_difference` is what the server and the trainer say of the same tokens (mean of
+   the absolute differences, in nats); the peak of the trainer's memory on a GPU stands beside the
+   one that `--estimate` names.
 2. `logprobs`: the same server samples, and every token's log-probability is compared with a plain
    forward pass of transformers, and so are those of the embedded engine.
 
 The preset's model is used if it is in the hub's cache. Otherwise a random model of its architecture
 and size plays, with the quickstart's tokenizer (entries without a text make it as large); such a
 model says hardly anything legal, so all of its actions are forgiven: only speed, memory and
-log-probabilities count. On a CPU
-model and numbers are tiny. vLLM is the environment's own, or that of `.venv-vllm`, or of the Python
-that AGENTSGYM_VLLM_PYTHON names; without one the result says `not_run`.
+log-probabilities count. On a CPU model and numbers are tiny. vLLM is that of the Python that
+AGENTSGYM_VLLM_PYTHON names, or of `.venv-vllm`, or the environment's own; without one the result
+says `not_run`.
 
 The last line is one JSON object.
 """
