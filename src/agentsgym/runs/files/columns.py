@@ -7,7 +7,7 @@ being written.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -152,7 +152,7 @@ def table_of(stored: Sequence[StoredRollout]) -> pa.Table:
         rollouts,
         _ROLLOUT,
         env_config=[texts[id(rollout.env_config)] for rollout in rollouts],
-        task_data=[_json(rollout.task_data) for rollout in rollouts],
+        task_data=_jsons(rollout.task_data for rollout in rollouts),
         final_reward=[finite(rollout.final_reward) for rollout in rollouts],
         error=[None if r.error is None else _text(mask_secrets(r.error)) for r in rollouts],
         episodes=_episodes([rollout.episodes for rollout in rollouts]),
@@ -164,7 +164,7 @@ def table_of(stored: Sequence[StoredRollout]) -> pa.Table:
 def _episodes(lists: Sequence[Sequence[Episode]]) -> pa.Array:
     episodes = list(chain.from_iterable(lists))
     steps = [episode.steps for episode in episodes]
-    info = [_json(step.info) for step in chain.from_iterable(steps)]
+    info = _jsons(step.info for step in chain.from_iterable(steps))
     written = [
         episode.written and [{k: _text(v) for k, v in m.items()} for m in episode.written]
         for episode in episodes
@@ -209,12 +209,17 @@ def _text(value: Any) -> str:
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
 
-def _json(value: Any) -> str:
-    """A free-form value as JSON. Secrets are masked before JSON escapes them."""
+def _jsons(values: Iterable[Any]) -> list[str]:
+    values = list(values)
     if not knows_secrets():
-        with suppress(Exception):  # not plain yet; a foreign class may raise anything
-            return clean_text(_ENCODER.encode(value))
-    return _ENCODER.encode(_masked(plain(value)))
+        with suppress(Exception):  # one is not plain yet; a foreign class may raise anything
+            return [clean_text(_ENCODER.encode(value)) for value in values]
+    return [_json(plain(value)) for value in values]
+
+
+def _json(value: Any) -> str:
+    """Plain data as JSON. Secrets are masked before JSON escapes them."""
+    return _ENCODER.encode(_masked(value))
 
 
 def _masked(value: Any) -> Any:
