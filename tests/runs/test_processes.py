@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, parse_overrides, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics, read_rollouts, read_summary
 from agentsgym.training.ranks import Ranks
+from vllm_program import assert_gone, pids, write_program
 
 SETTINGS = [
     "train.max_steps=10", "train.num_generations=8", "train.save_steps=5",
@@ -161,3 +164,72 @@ def test_a_warm_start_is_the_same(workplace):
     figures = [read_summary(run.summary).model_figures["warm_start"] for run in (one, two)]
     assert figures[0] == figures[1]
     assert_equal(two, one, ("before", "warmstart", "probe", "warmstarted", "train", "after"))
+
+
+def test_a_number_that_is_not_the_launchers_is_refused(invoke, workplace, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result = invoke("train", "toy.yaml", "--processes", "4")
+    assert result.exit_code == 2 and "a launcher has started 2" in result.stderr
+    assert not Path("runs").exists()
+
+
+# -- signals, servers, other launchers ------------------------------------------------------------
+
+ACCELERATE = (
+    *("accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"),
+    *("--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0"),
+    *("-m", "agentsgym", "train"),
+)
+
+
+def started(workplace, module, *arguments):
+    """The toy run in two processes, once it has trained a step."""
+    words = ["toy.yaml", "train.max_steps=500", "train.per_device_train_batch_size=8", *arguments]
+    process = subprocess.Popen(
+        [sys.executable, "-m", *module, *words], cwd=workplace, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    metrics = workplace / "runs/toy/metrics.jsonl"
+    while not (metrics.is_file() and metrics.read_text()):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [("agentsgym", "train", "--processes", "2"), ACCELERATE])
+def test_one_ctrl_c_stops_at_the_next_step_with_a_checkpoint(workplace, module):
+    process = started(workplace, module)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    run = RunDirectory(workplace / "runs/toy")
+    summary = read_summary(run.summary)
+    assert summary.status == "interrupted" and summary.steps > 0
+    assert run.last_checkpoint()[0] == summary.steps
+    assert f"Interrupted after step {summary.steps}. Continue with" in output
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_all_processes_at_once(workplace):
+    process = started(workplace, ("agentsgym", "train", "--processes", "2"))
+    for _ in range(2):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.02)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "error: interrupted" in errors
+    assert "Interrupted after step" not in output
+    assert read_summary(RunDirectory(workplace / "runs/toy").summary).status == "interrupted"
+
+
+@pytest.mark.slow
+def test_the_first_process_starts_the_servers_of_all(workplace, monkeypatch):
+    monkeypatch.setenv("FAKE_VLLM_PIDS", str(workplace / "pids"))
+    words = ["engine.launch=1", f"engine.command={write_program(workplace)}", "train.max_steps=1"]
+    done = train("toy.yaml", *words, "model.dtype=float32", "--processes", "2", cwd=workplace)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("starting a vLLM server of") == 1
+    files = (workplace / "runs/toy/rollouts").glob("*-r1.parquet")
+    played = {path.name.partition("-")[0] for path in files}
+    assert played == {"before", "probe", "train", "after"}
+    assert_gone(pids(workplace))
