@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, parse_overrides, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics, read_rollouts, read_summary
+from agentsgym.runs.from_config import train_settings
 from agentsgym.training.ranks import Ranks
 from vllm_program import assert_gone, pids, write_program
 
@@ -171,6 +172,16 @@ def test_a_number_that_is_not_the_launchers_is_refused(invoke, workplace, monkey
     result = invoke("train", "toy.yaml", "--processes", "4")
     assert result.exit_code == 2 and "a launcher has started 2" in result.stderr
     assert not Path("runs").exists()
+
+
+def test_each_process_needs_a_gpu_where_there_are_some(monkeypatch):
+    import torch
+
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    with pytest.raises(ConfigError, match="4 processes need a GPU each, and this machine has 2"):
+        train_settings(load_config("quickstart"))
 
 
 # -- signals, servers, other launchers ------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +19,7 @@ from agentsgym.runs.files import Summary
 from agentsgym.runs.launch import Launch, check_launch
 from agentsgym.runs.processes import Ended, is_other_rank, processes_started, run_processes
 from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, resume_command, with_trust
-from agentsgym.types.names import import_from_here
+from agentsgym.types.names import ConfigError, import_from_here
 
 
 def train(
@@ -266,3 +267,5 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     )
     for text in report.not_tried:
         out.print(f"Not tried here: {shown(text)}.")
+    with suppress(ConfigError):  # without the model's config.json, of which it was said above
+        _print_estimate(config, launch.processes)

@@ -20,7 +20,7 @@ from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
-from agentsgym.runs.processes import processes_started
+from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted
@@ -169,6 +169,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     check_name(config.model)
     device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
     check_machine(config.model, device)
+    _check_gpus(device)
     values = {
         **_DEFAULTS,
         "run_name": config.directory.name,
@@ -200,6 +201,17 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         _check_ready(config.answerer.as_engine(), training=False)
     check_trackers(settings.report_to)
     return settings
+
+
+def _check_gpus(device: str) -> None:
+    """Raise ConfigError if there are more processes than GPUs."""
+    import torch
+
+    number = torch.cuda.device_count() if device == "cuda" else processes_here()
+    if processes_here() > number:
+        raise ConfigError(
+            f"{processes_here()} processes need a GPU each, and this machine has {number}"
+        )
 
 
 _AUTO = "auto"  # transformers fills it in from the other settings

@@ -1,7 +1,6 @@
 """Training in several processes: communication between ranks, and the exchange of gradients."""
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -20,17 +19,14 @@ class OtherRankFailed(RuntimeError):
     """Training ends in this process because another one failed."""
 
 
-# What gloo and NCCL say when the process at the other end is gone.
-_LOST = re.compile(r"gloo/transport|NCCL|Connection (reset|closed) by peer")
-
-
 @contextmanager
 def naming_lost_ranks() -> Iterator[None]:
     """Raises OtherRankFailed for an error of the connection to another rank."""
     try:
         yield
     except RuntimeError as error:
-        if _LOST.search(str(error)):
+        # Gloo raises no class of its own; NCCL does.
+        if isinstance(error, torch.distributed.DistError) or "gloo/transport" in str(error):
             raise OtherRankFailed(
                 "another process of the run has ended; its error says why"
             ) from error
