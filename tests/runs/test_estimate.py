@@ -57,6 +57,13 @@ def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets(path):
     )
 
 
+def test_fsdp2_divides_weights_and_optimizer(path):
+    config = run(path, {"dtype": "float32"})
+    fsdp = estimate_run(config, processes=8).memory["FSDP2"]
+    assert (fsdp["weights"], fsdp["optimizer"]) == (4 * N // 8, 8 * N // 8)
+    assert fsdp["gradients"] == 4 * N
+
+
 def test_checkpointing_keeps_a_vector_per_layer_and_one_layer(path):
     every, kept = (
         one(run(path, train={"gradient_checkpointing": on}))["activations"] for on in (False, True)

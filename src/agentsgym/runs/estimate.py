@@ -13,7 +13,8 @@ With N weights of which N' are trained, all in bytes:
     cache        keys and values of the tokens that the embedded engine holds
 
 The peak has what sampling or what the update needs besides weights, copies and optimizer. ZeRO-2
-divides optimizer and gradients over the processes. Libraries, communication, the kernels that a
+divides optimizer and gradients over the processes, and FSDP2 weights and optimizer (gradients are
+whole until the last chunk). Libraries, communication, the kernels that a
 CPU compiles for 16 bits (about 1 GB) and an engine outside the process are not counted.
 """
 
@@ -34,7 +35,7 @@ from agentsgym.runs.warm_start import settings_of, warm_starts
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-Layout = Literal["one process", "DDP", "ZeRO-2"]
+Layout = Literal["one process", "DDP", "ZeRO-2", "FSDP2"]
 Needs = dict[str, int]
 
 # Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set.
@@ -215,7 +216,12 @@ def _layouts(needs: Needs, processes: int) -> dict[Layout, Needs]:
         "optimizer": (needs["optimizer"] + 4 * trained) // processes,
         "gradients": 2 * trained // processes,
     }
-    return {"DDP": needs | {"gradients": 8 * trained}, "ZeRO-2": needs | zero}
+    divided = {key: needs[key] // processes for key in ("weights", "optimizer")}
+    return {
+        "DDP": needs | {"gradients": 8 * trained},
+        "ZeRO-2": needs | zero,
+        "FSDP2": needs | divided,
+    }
 
 
 def _notes(config: RunConfig, tokens: Tokens, processes: int) -> list[str]:
@@ -231,5 +237,8 @@ def _notes(config: RunConfig, tokens: Tokens, processes: int) -> list[str]:
             "bytes of each) and a cache of the size that it is given."
         )
     if processes > 1:
-        notes.append("DDP keeps everything in each process; ZeRO-2 needs DeepSpeed.")
+        notes.append(
+            "distributed: ddp keeps everything in each process, zero2 needs DeepSpeed, and fsdp2 "
+            "vLLM servers."
+        )
     return notes
