@@ -40,6 +40,7 @@ from agentsgym.runs.models.builtin import builtin_folder
 from agentsgym.runs.models.pretrained import in_hub_cache
 
 SECONDS = 240
+INSTALL = "python3 -m venv .venv-vllm && .venv-vllm/bin/pip install vllm"
 PRESET, MODEL = "one-gpu", "Qwen/Qwen3-1.7B"
 SHAPES = {
     "cuda": {
@@ -309,8 +310,8 @@ def main() -> None:
     common.set_up(args)
     try:
         args.vllm = vllm_python()
-    except NoCommand as error:
-        common.finish({"not_run": f"vLLM is missing: {error}"})
+    except NoCommand:
+        common.finish({"not_run": f"vLLM is missing: {INSTALL}"})
         return
     model = model_of(args.device)
     shape = SHAPES[args.device]
