@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import common
 import torch
 
 FOLDER = Path(__file__).resolve().parent
@@ -133,7 +132,7 @@ def run_part(part: Part, device: str, log: Path) -> Outcome:
     elif process.returncode:
         last = log.with_suffix(".err").read_text().strip()[-_TAIL:]
         status, reason = "failed", f"{' '.join(last.split())} (see {log})"
-    name = common.device_name(device)
+    name = str(figures.pop("device", device))
     return Outcome(status, name, round(time.monotonic() - started, 1), figures, reason)
 
 
@@ -158,9 +157,9 @@ def _figures(lines: Sequence[str]) -> Iterator[tuple[str, Any]]:
         except ValueError:
             continue
         if isinstance(values, dict):
-            case = values.pop("case", None)
-            values.pop("device", None)
-            yield from ((f"{case}: {key}" if case else key, v) for key, v in values.items())
+            before = f"{values.pop('case')}: " if "case" in values else ""
+            for key, value in values.items():
+                yield (key if key == "device" else before + key), value
 
 
 def table(outcomes: Mapping[str, Mapping[str, Any]]) -> str:

@@ -123,6 +123,7 @@ def measure(
         run = parse_config({"env": "Bandit", "model": section, "train": train})
         memory = estimate_run(run).memory["one process"]
     return {
+        "device": common.device_name(device),
         "measured_mb": round(peak / 1e6),
         "estimate_over_measured": round(memory["peak"] / peak, 2),
         "rollout_tokens": length,

@@ -63,6 +63,7 @@ def test_all_parts_become_lines_of_one_table_and_one_file(gpu, monkeypatch, tmp_
         "lacking": "not run",
         "slow": "not done in time",
     }
+    assert parts["calm"]["device"] == "x" and parts["dying"]["device"] == "cpu"
     assert parts["calm"]["figures"] == {
         "a: ratio": 2.0,
         "cpu_ratio": 3.0,
@@ -103,6 +104,19 @@ def is_running(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize("script", ["generation", "training_step", "memory", "one_gpu"])
+@pytest.mark.slow
+def test_the_arguments_for_a_gpu_are_those_of_the_script(script, monkeypatch):
+    """argparse checks them one by one before it comes to `--help`."""
+    monkeypatch.syspath_prepend(FOLDER)
+    parts = importlib.import_module("gpu").PARTS.values()
+    given = [part.on_gpu for part in parts if part.script == f"{script}.py"]
+    assert given
+    for arguments in given:
+        command = [sys.executable, FOLDER / f"{script}.py", "--device", "cuda"]
+        subprocess.run([*command, *arguments.split(), "--help"], check=True, capture_output=True)
 
 
 # -- the real parts, in small ----------------------------------------------------------------------
