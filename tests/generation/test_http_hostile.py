@@ -5,7 +5,8 @@ import time
 import pytest
 
 from agentsgym.generation.chat import ChatEngine, EndpointError, chat_agent
-from agentsgym.generation.http import MAX_BODY_BYTES, Refused, Retries
+from agentsgym.generation.connection import MAX_BODY_BYTES
+from agentsgym.generation.http import Refused, Retries
 from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run

@@ -1,7 +1,6 @@
 """Engines that sample actions for many sessions behind one protocol (`agentsgym.types.Engine`).
 
-Importing this package stays light: torch is imported on the first access to `EmbeddedEngine`, and
-aiohttp when an engine over HTTP is made.
+Importing this package stays light: torch is imported on the first access to `EmbeddedEngine`.
 """
 
 from typing import TYPE_CHECKING

@@ -7,28 +7,31 @@ key. A server is not trusted: it cannot redirect us, and the size of its answers
 
 import asyncio
 import contextlib
+import itertools
 import json
 import math
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import ssl
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
 from pydantic_core import from_json, to_json
 
-from agentsgym.types.names import install_command
+from agentsgym.generation.connection import Answer, Connection, parse_url
 from agentsgym.types.text import mask_secrets, remember_secret, visible
-
-if TYPE_CHECKING:
-    import aiohttp
 
 T = TypeVar("T")
 
-MAX_BODY_BYTES = 32 * 2**20
-"""Limit for one answer; far more than the tokens of one action need."""
-
-_JSON = {"Content-Type": "application/json"}
+_HEADERS = {
+    "User-Agent": "agentsgym",
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",  # a small body could become a huge one
+    "Content-Type": "application/json",
+}
 # Temporary answers: "slow down", and proxies' codes for "try later".
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
@@ -94,11 +97,12 @@ async def with_retries(
 ) -> T:
     """The result of `attempt`, which is made again after Unreachable, later if the server requested
     it. Raises its last error."""
-    delays = retries.delays()
+    delays = None
     while True:
         try:
             return await attempt()
         except Unreachable as error:
+            delays = delays or retries.delays()
             delay = next(delays, None)
             if delay is None:
                 raise
@@ -108,76 +112,64 @@ async def with_retries(
 
 
 class JsonClient:
-    """Sends and receives JSON; to be used inside one event loop.
-
-    `headers` are sent with every request. Raises ImportError, with the command that installs it, if
-    aiohttp is missing.
-    """
+    """Sends and receives JSON; to be used inside one event loop. `headers` are sent with every
+    request. Raises ValueError for headers that would break the request."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        self._aiohttp = require_aiohttp()
-        self._headers = dict(headers or {})
-        self._session: aiohttp.ClientSession | None = None
+        named = _HEADERS | dict(headers or {})
+        if any(set("\r\n\0") & {*name, *value} for name, value in named.items()):
+            raise ValueError("a header, or a key in it, contains a line break")
+        self._lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
+        self._idle: defaultdict[tuple[str, int, bool], list[Connection]] = defaultdict(list)
 
-    async def post(self, url: str, body: Mapping[str, Any], timeout: float) -> Any:
+    def post(self, url: str, body: Mapping[str, Any], timeout: float) -> Coroutine[Any, Any, Any]:
         """Send `body`; return the answer's JSON (its text if it is not JSON).
 
         `timeout` limits the whole exchange, in seconds. Raises Unreachable or Refused.
         """
-        return await self._exchange("POST", url, body, timeout)
+        return self._exchange("POST", url, _written(body), timeout)
 
-    async def get(self, url: str, timeout: float) -> Any:
+    def get(self, url: str, timeout: float) -> Coroutine[Any, Any, Any]:
         """As `post`, without a body."""
-        return await self._exchange("GET", url, None, timeout)
+        return self._exchange("GET", url, b"", timeout)
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for connection in itertools.chain(*self._idle.values()):
+            connection.close()
+        self._idle.clear()
+        await asyncio.sleep(0)  # a closed transport says goodbye in the next round
 
-    async def _exchange(
-        self, method: str, url: str, body: Mapping[str, Any] | None, timeout: float
-    ) -> Any:
-        limit = self._aiohttp.ClientTimeout(total=timeout)
-        data, kind = (None, None) if body is None else (_written(body), _JSON)
+    async def _exchange(self, method: str, url: str, body: bytes, timeout: float) -> Any:
         try:
-            async with self._open().request(
-                method, url, data=data, headers=kind, timeout=limit, allow_redirects=False
-            ) as response:
-                if response.status in _REDIRECTS:
-                    raise Refused(url, _redirected(response), response.status)
-                encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-                if encoding not in ("identity", ""):
-                    raise ValueError(f"its body is encoded as {encoding!r}; we asked for none")
-                received = bytearray()
-                while piece := await response.content.readany():
-                    received += piece
-                    if len(received) > MAX_BODY_BYTES:
-                        raise ValueError(f"its body exceeds {MAX_BODY_BYTES // 2**20} MiB")
-                return _read(url, response.status, response.headers, received)
+            async with asyncio.timeout(timeout):
+                server, path, headers = parse_url(url)
+                length = f"Content-Length: {len(body)}\r\n\r\n"
+                head = f"{method} {path} HTTP/1.1\r\n{headers}{self._lines}{length}"
+                connection = await self._connection(server)
+                answer = await connection.ask(head.encode() + body)
         except TimeoutError:
             raise Unreachable(url, f"no answer within {timeout:g} s") from None
-        except (self._aiohttp.ClientError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise Unreachable(url, str(error) or type(error).__name__) from None
+        if connection.lasts:
+            self._idle[server].append(connection)
+        return _read(url, answer)
 
-    def _open(self) -> "aiohttp.ClientSession":
-        if self._session is None:
-            self._session = self._aiohttp.ClientSession(
-                headers={"Accept-Encoding": "identity", **self._headers},
-                connector=self._aiohttp.TCPConnector(limit=0),
-                cookie_jar=self._aiohttp.DummyCookieJar(),
-                auto_decompress=False,  # a small body could become a huge one
-            )
-        return self._session
+    async def _connection(self, server: tuple[str, int, bool]) -> Connection:
+        """The idle connection that was used last, or a new one."""
+        idle = self._idle[server]
+        while idle:
+            connection = idle.pop()
+            if connection.lasts:
+                return connection
+            connection.close()
+        host, port, tls = server
+        return await Connection.connect(host, port, self._tls if tls else None)
 
-
-def _redirected(response: "aiohttp.ClientResponse") -> str:
-    target = response.headers.get("Location", "nowhere")
-    return (
-        f"HTTP {response.status}: the server sends us to {target[:_SHOWN]}; redirects are not "
-        "followed, since they would hand over the conversation: give that address if you trust it"
-    )
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        return ssl.create_default_context()
 
 
 def _written(body: Mapping[str, Any]) -> bytes:
@@ -188,16 +180,30 @@ def _written(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body).encode()
 
 
-def _read(url: str, status: int, headers: Mapping[str, str], body: bytes | bytearray) -> Any:
+def _read(url: str, answer: Answer) -> Any:
+    status, headers, body = answer
+    if status in _REDIRECTS:
+        raise Refused(url, _redirected(status, headers.get("location", "nowhere")), status)
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("identity", ""):
+        reason = f"its body is encoded as {encoding!r}; we asked for none"
+        raise Unreachable(url, reason, status)
     if status >= 400:
         reason = f"HTTP {status}: {_message(body)}"
         if status in _BUSY:
-            raise Unreachable(url, reason, status, _seconds(headers.get("Retry-After")))
+            raise Unreachable(url, reason, status, _seconds(headers.get("retry-after")))
         raise Refused(url, reason, status)
     return _parsed(body)
 
 
-def _parsed(body: bytes | bytearray) -> Any:
+def _redirected(status: int, target: str) -> str:
+    return (
+        f"HTTP {status}: the server sends us to {target[:_SHOWN]}; redirects are not "
+        "followed, since they would hand over the conversation: give that address if you trust it"
+    )
+
+
+def _parsed(body: bytes) -> Any:
     """The JSON in a body; its text if it is not JSON or too deeply nested."""
     with contextlib.suppress(ValueError):
         return from_json(body)
@@ -208,7 +214,7 @@ def _parsed(body: bytes | bytearray) -> Any:
         return text
 
 
-def _message(body: bytes | bytearray) -> str:
+def _message(body: bytes) -> str:
     """The message in an error's body; OpenAI's and FastAPI's formats are recognized."""
     content = _parsed(body)
     if isinstance(content, dict):
@@ -224,17 +230,6 @@ def _seconds(retry_after: str | None) -> float | None:
     except ValueError:
         return None  # a date; our own back-off is enough
     return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def require_aiohttp() -> Any:
-    """The aiohttp module. Raises ImportError with the command that installs it."""
-    try:
-        import aiohttp
-    except ImportError:
-        raise ImportError(
-            f"engines over HTTP need aiohttp; install it with: {install_command('http')}"
-        ) from None
-    return aiohttp
 
 
 class MissingKey(RuntimeError):

@@ -18,7 +18,6 @@ from agentsgym.generation.settings import (
     ServedModel,
     new_directory,
 )
-from agentsgym.runs.from_config import check_installed
 from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_tokenizer
 from agentsgym.runs.progress import Progress
@@ -49,7 +48,7 @@ def evaluated_agents(
                 raise ConfigError(f"{path} has no engine, so engine.{key} has no effect")
         yield lambda env: _scripted(env, path.removeprefix(SCRIPTED), seed)
         return
-    check_installed(choose(settings, training=False))
+    choose(settings, training=False)
     load = cache(partial(_load, run))
     with _servers_directory() as directory:
         parts = EngineParts(

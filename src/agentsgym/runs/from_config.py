@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.envs.extras import ensure
 from agentsgym.envs.task_file import TaskFile
-from agentsgym.generation.factory import EngineEntry, choose
+from agentsgym.generation.factory import choose
 from agentsgym.generation.http import read_key
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.answerer import attach_answerer
@@ -263,18 +262,12 @@ def _precision(config: RunConfig, device: str) -> dict[str, Any]:
 
 
 def _check_ready(engine: EngineSettings, *, training: bool = True) -> None:
-    """Raise ConfigError, MissingExtra or MissingKey for an engine that cannot start here."""
+    """Raise ConfigError or MissingKey for an engine that cannot start here."""
     from agentsgym.training.engines import check_launch
 
-    check_installed(choose(engine, training=training))
+    choose(engine, training=training)
     check_launch(engine)
     read_key(engine.key_env)
-
-
-def check_installed(entry: EngineEntry) -> None:
-    """Raise MissingExtra if what an engine needs to ask servers is not installed."""
-    if entry.remote:
-        ensure("aiohttp", "http")
 
 
 def versions() -> dict[str, str]:

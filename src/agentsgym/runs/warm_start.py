@@ -21,13 +21,13 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.evaluation import default_cluster, rollout_requests
 from agentsgym.evaluation.metrics import record, step_means
-from agentsgym.generation.factory import ENGINES, make_engine
+from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
 from agentsgym.rollout import play
 from agentsgym.runs.checkpoints import save_model
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
 from agentsgym.runs.files.atomic import remove, write_text
-from agentsgym.runs.from_config import check_installed, make_env
+from agentsgym.runs.from_config import make_env
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import TINY, RunConfig
@@ -216,9 +216,7 @@ class WarmStart:
     def _check_source(self) -> None:
         if self._settings.source == ROLLOUTS:
             training_files(str(self._settings.run))
-        elif self._settings.source == CHAT:
-            check_installed(ENGINES[CHAT])
-        else:
+        elif self._settings.source != CHAT:
             _teacher(self._settings, self._env)
 
     def _games(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> list[Rollout]:

@@ -117,7 +117,8 @@ class ServerPool:
         def rank(server: VLLMServer) -> bytes:
             return hashlib.blake2b(f"{session_id} {server.url}".encode()).digest()
 
-        return max(self.alive, key=rank, default=min(self.servers, key=attrgetter("tried_at")))
+        alive = self.alive or [min(self.servers, key=attrgetter("tried_at"))]
+        return alive[0] if len(alive) == 1 else max(alive, key=rank)
 
     async def prepare(self, server: VLLMServer) -> Weights:
         """Make sure that a server answers, is suitable and has the current weights; return them.

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from agentsgym.envs.extras import require
+from agentsgym.generation.connection import MAX_BODY_BYTES
 from agentsgym.generation.http import (
-    MAX_BODY_BYTES,
     JsonClient,
     Refused,
     Retries,
     Unreachable,
-    require_aiohttp,
     with_retries,
 )
 from agentsgym.generation.loop_thread import LoopThread
@@ -78,7 +78,7 @@ class OpenEnvServer:
         patience: float,
         fields: Mapping[str, Any],
     ) -> None:
-        self._aiohttp = require_aiohttp()
+        self._aiohttp = require("aiohttp", "http")
         self._url = url
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout = timeout

@@ -1,0 +1,233 @@
+"""Answers of HTTP servers, byte by byte: read whole, or one clear error and another connection."""
+
+import asyncio
+import ssl
+import subprocess
+from contextlib import suppress
+
+import pytest
+
+from agentsgym.generation.connection import MAX_BODY_BYTES
+from agentsgym.generation.http import JsonClient, Unreachable
+from agentsgym.generation.loop_thread import LoopThread
+
+OK = b"HTTP/1.1 200 OK\r\n"
+ONE = OK + b"Content-Length: 1\r\n\r\n1"
+TWO = OK + b"Content-Length: 1\r\n\r\n2"
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+class ByteServer:
+    """Gives the n-th request the n-th of `answers`, in pieces if it is a list, and then closes the
+    connection if `closes`; keeps what it was sent, and counts connections."""
+
+    def __init__(self, tls=None):
+        self.answers, self.closes = [], False
+        self.received, self.connections, self.served = [], 0, 0
+        self.loop = LoopThread("bytes")
+        start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
+        self.server = self.loop.run(start)
+        self.port = self.server.sockets[0].getsockname()[1]
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+
+    async def _serve(self, reader, writer):
+        self.connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = int(head.lower().partition("content-length:")[2].partition("\r\n")[0])
+                await reader.readexactly(length)
+                self.received.append(head)
+                answer = self.answers.pop(0)
+                for piece in answer if isinstance(answer, list) else [answer]:
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0.01)
+                if self.closes:
+                    break
+                self.served += 1
+        writer.close()
+        self.served += self.closes
+
+    def close(self):
+        self.loop.call_soon(self.server.close)
+        self.loop.close()
+
+
+@pytest.fixture
+def server():
+    made = ByteServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def loop():
+    made = LoopThread("client")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(loop):
+    made = JsonClient()
+    loop.at_end(made.close)
+    return made
+
+
+@pytest.fixture
+def ask(server, client, loop):
+    """Exchanges with the server that gives these answers, each when all of the last one is here."""
+
+    async def settled(number):
+        while server.served < number:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+
+    def exchanges(*answers, timeout=5.0):
+        server.answers = list(answers)
+        for number in range(server.served + 1, server.served + 1 + len(answers)):
+            yield loop.run(client.post(f"{server.url}/x", {}, timeout))
+            loop.run(settled(number))
+
+    return lambda *answers, **options: list(exchanges(*answers, **options))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK + b"Content-Length: 6\r\n\r\n[1, 2]",
+        [OK, b"content-length:6\r\n\r", b"\n[1, ", b"2]"],
+        CHUNKED + b"3\r\n[1,\r\n3;a=b\r\n 2]\r\n0\r\n\r\n",
+        [CHUNKED + b"3\r", b"\n[1,\r\n3\r\n 2", b"]\r\n0\r\nExpires: 0\r\n", b"\r\n"],
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
+        + (OK + b"Content-Length: 6\r\n\r\n[1, 2]"),
+    ],
+    ids=["length", "length in pieces", "chunks", "chunks in pieces", "after others"],
+)
+def test_a_body_is_read_to_its_end_and_the_connection_kept(ask, server, answer):
+    assert ask(answer, TWO) == [[1, 2], 2]
+    assert server.connections == 1
+
+
+def test_a_body_without_length_ends_with_the_connection(ask, server):
+    server.closes = True
+    assert ask(OK + b"\r\n[1, 2]", [OK + b"\r\n", b"[1, ", b"2]"]) == [[1, 2], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        OK + b"Connection: Close\r\nContent-Length: 1\r\n\r\n1",
+        b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n1",
+        ONE + b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n3",
+        [ONE, b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n3"],
+    ],
+    ids=["it closes", "HTTP/1.0", "one more answer", "one more, later"],
+)
+def test_a_connection_that_may_say_something_else_is_not_used_again(ask, server, answer):
+    assert ask(answer, TWO) == [1, 2]
+    assert server.connections == 2
+
+
+def test_a_connection_that_the_server_closed_is_replaced(ask, server):
+    server.closes = True
+    assert ask([ONE, b""], [TWO, b""]) == [1, 2]
+    assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "no answer in HTTP"),
+        (b"HTTP/1.1 OK\r\n\r\n", "no answer in HTTP"),
+        (b"", "no answer in HTTP"),
+        (OK, "no answer in HTTP"),
+        (OK + b"Content-Length: 5\r\n\r\n123", "no answer in HTTP"),
+        (CHUNKED + b"5\r\n123", "no answer in HTTP"),
+        (OK + b"a: " + b"b" * 200_000, "no answer in HTTP"),
+        (CHUNKED + b"0" * 200_000, "no answer in HTTP"),
+        (OK + b"Content-Length: -1\r\n\r\n", "no answer in HTTP"),
+        (OK + b"Content-Length: 99999999999\r\n\r\n", "no answer in HTTP"),
+        (OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n12", "no answer in HTTP"),
+        (OK + b"\r\n" + b"0" * (MAX_BODY_BYTES + 1), "exceeds 32 MiB"),
+        (
+            CHUNKED + b"100000\r\n" + b"0" * 2**20 + 32 * (b"\r\n100000\r\n" + b"0" * 2**20),
+            "exceeds",
+        ),
+        (CHUNKED + b"-5\r\n12345\r\n0\r\n\r\n", "no answer in HTTP"),
+        (CHUNKED + b"1\r\n1\r\n1fffffff\r\n", "no answer in HTTP"),
+        (CHUNKED + b"2\r\n12345\r\n0\r\n\r\n", "no answer in HTTP"),
+        (CHUNKED + b"x\r\n", "no answer in HTTP"),
+        (OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n", "no answer in HTTP"),
+    ],
+    ids=lambda value: repr(value[-24:]),
+)
+def test_what_is_no_answer_is_an_error(ask, server, answer, problem):
+    server.closes = True
+    with pytest.raises(Unreachable, match=problem):
+        ask(answer)
+    server.closes = False
+    assert ask(ONE) == [1]
+
+
+def test_an_answer_that_comes_too_late_is_nobody_elses(ask, server):
+    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+        ask([OK, *[b"a: b\r\n"] * 40, b"Content-Length: 1\r\n\r\n1"], timeout=0.2)
+    assert ask(TWO) == [2]
+    assert server.connections == 2
+
+
+def test_a_url_says_where_and_what(client, loop, server):
+    server.answers = [ONE, ONE]
+    loop.run(client.get(f"http://me:p%40ss@127.0.0.1:{server.port}?q=1 2", 5.0))
+    loop.run(client.get(f"{server.url}/é/a%20b", 5.0))
+    first, second = server.received
+    assert first.startswith(f"GET /?q=1%202 HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n")
+    assert "Authorization: Basic bWU6cEBzcw==\r\n" in first
+    assert second.startswith("GET /%C3%A9/a%20b HTTP/1.1\r\n") and "Basic" not in second
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://a/", "http://", "a.b/c", "http://127.0.0.1:x/", "http://[/"]
+)
+def test_what_is_no_url_is_an_error(client, loop, url):
+    with pytest.raises(Unreachable):
+        loop.run(client.get(url, 5.0))
+
+
+def test_no_key_writes_headers_of_its_own():
+    with pytest.raises(ValueError, match="line break") as caught:
+        JsonClient({"Authorization": "Bearer k3y\r\nHost: b"})
+    assert "k3y" not in str(caught.value)
+
+
+@pytest.fixture
+def certificate(tmp_path):
+    """Files of a certificate for 127.0.0.1, signed by itself, and its key."""
+    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext"
+    command = [*command.split(), "subjectAltName=IP:127.0.0.1"]
+    command += ["-out", str(files[0]), "-keyout", str(files[1])]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("there is no openssl")
+    return files
+
+
+def test_https_asks_only_a_server_whose_certificate_is_trusted(loop, certificate, monkeypatch):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    server = ByteServer(context)
+    server.answers = [ONE, TWO]
+    client = JsonClient()
+    loop.at_end(client.close)
+    with pytest.raises(Unreachable, match="certificate verify failed"):
+        loop.run(client.get(server.url, 5.0))
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    trusting = JsonClient()
+    loop.at_end(trusting.close)
+    assert [loop.run(trusting.get(server.url, 5.0)) for _ in range(2)] == [1, 2]
+    assert len(server.received) == 2
+    server.close()
