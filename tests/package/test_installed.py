@@ -4,6 +4,7 @@ downloads torch; `PYTHON` names the interpreter."""
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -32,14 +33,14 @@ def wheel(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pip(tmp_path_factory):
-    """pip, the newest, of an environment that has nothing else."""
-    folder = tmp_path_factory.mktemp("environment")
-    python = os.environ.get("PYTHON", sys.executable)
-    subprocess.run([python, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin/python"), "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
-    return pip
+def pip():
+    """pip, the newest, of an environment that has nothing else and takes gigabytes while it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = os.environ.get("PYTHON", sys.executable)
+        subprocess.run([python, "-m", "venv", folder], check=True)
+        pip = [f"{folder}/bin/python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
+        subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
+        yield pip
 
 
 @pytest.fixture(scope="module")
