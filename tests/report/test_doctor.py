@@ -113,10 +113,10 @@ CASES = {
     ),
     "reward_against_wins": (
         {
-            "line": changed(reward=lambda s: 0.2 + 0.01 * s, win_rate=lambda s: 0.6 - 0.01 * s),
+            "line": changed(reward=lambda s: 0.2 + 0.01 * s, win_rate=lambda s: 0.602 - 0.01 * s),
             "rollouts": paid_losses,
         },
-        ["reward 0.245 in steps 1 to 8, 0.565 in steps 33 to 40", "win rate 55% and then 24%"],
+        ["reward 0.245 in steps 1 to 8, 0.565 in steps 33 to 40", "win rate 56% and then 24%"],
         "train-39/0/3",
     ),
     "reward_falls": (
