@@ -12,9 +12,10 @@ import pytest
 from safetensors.torch import load_file
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import load_config, parse_overrides, train_run
+from agentsgym.runs import load_config, parse_overrides, processes, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics, read_rollouts, read_summary
 from agentsgym.runs.from_config import train_settings
+from agentsgym.runs.processes import Ended, run_processes
 from agentsgym.training.ranks import Ranks
 from vllm_program import assert_gone, pids, write_program
 
@@ -124,15 +125,26 @@ def test_a_killed_run_resumes_to_the_same_end(two, one, tmp_path, processes):
 def test_a_process_that_fails_ends_the_run_with_its_own_error(workplace):
     Path("broken.py").write_text(
         Path("digit.py").read_text()
-        + "\nimport os\n\nclass Broken(DigitEnv):\n"
-        + "    def get_eval_dataset(self):\n"
-        + "        if os.environ.get('RANK') == '1':\n"
-        + "            raise RuntimeError('no tasks in this process')\n"
-        + "        return super().get_eval_dataset()\n"
+        + "\nimport os\nfrom agentsgym.runs import train\n"
+        + "\ndef broken(*_, **__):\n    raise RuntimeError('broken in this process')\n"
+        + "\nif os.environ.get('RANK') == '1':\n    train.evaluate_trainer = broken\n"
     )
-    done = train("toy.yaml", "env=broken.Broken", "--processes", "2", cwd=workplace)
+    done = train("toy.yaml", "env=broken.DigitEnv", "--processes", "2", cwd=workplace)
     assert done.returncode == 1
-    assert "process 1: error: " in done.stderr and "no tasks in this process" in done.stderr
+    assert "process 1: error: " in done.stderr and "broken in this process" in done.stderr
+    summary = read_summary(RunDirectory(workplace / "runs/toy").summary)
+    assert summary.status == "failed" and summary.error == "RuntimeError: broken in this process"
+
+
+def test_a_process_that_waits_for_a_failed_one_is_killed(monkeypatch):
+    script = "import os, time; time.sleep(100) if os.environ['RANK'] == '0' else exit('no tasks')"
+
+    def start(module, *arguments, **options):
+        return subprocess.Popen([sys.executable, "-c", script], **options)
+
+    monkeypatch.setattr(processes, "start_python", start)
+    monkeypatch.setattr(processes, "_GRACE", 0.2)
+    assert run_processes(2, []) == Ended(1, rank=1, output="no tasks\n")
 
 
 def test_a_wrong_setting_is_named_once(workplace):

@@ -98,11 +98,10 @@ def _start(
 def _watch(children: Sequence[Child]) -> set[int]:
     """Wait until all have ended; return the ranks that were killed for it."""
     failed_at, killed = None, set[int]()
-    while any(child.poll() is None for child in children):
+    while alive := {rank for rank, child in enumerate(children) if child.poll() is None}:
         if failed_at is None and any(child.returncode for child in children):
             failed_at = time.monotonic()
         if failed_at is not None and time.monotonic() - failed_at > _GRACE:
-            alive = {rank for rank, child in enumerate(children) if child.returncode is None}
             killed |= alive
             for rank in alive:
                 children[rank].kill()

@@ -60,13 +60,16 @@ from agentsgym.runs.warm_start import (
     settings_of,
     warm_starts,
 )
-from agentsgym.training.ranks import Ranks, naming_lost_ranks
+from agentsgym.training.ranks import OtherRankFailed, Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
 from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
+
+_NOTICE = 1.0
+"""Seconds in which a rank that failed writes its error, before those that notice write theirs."""
 
 
 def train_run(
@@ -179,12 +182,17 @@ class TrainingRun:
 
     def _note_end(self, error: BaseException) -> None:
         """Write the error that ended the run to the summary, if it can still be written. Of several
-        ranks the first to fail has written its own before the others notice."""
+        ranks it is that of the one that failed, not that of one that noticed."""
         interrupted = isinstance(error, KeyboardInterrupt)
         if self.ranks.world_size > 1:
+            notices = isinstance(error, OtherRankFailed)
+            if notices:
+                time.sleep(_NOTICE)
             with suppress(OSError, DamagedFile):
                 written = read_summary(self._directory.summary)
-                if written.status == "failed" or (interrupted and self.ranks.rank):
+                by_notice = str(written.error).startswith(OtherRankFailed.__name__)
+                ended = written.status != "running" and (notices or not by_notice)
+                if ended or (interrupted and self.ranks.rank):
                     return
                 self._summary = written if self.ranks.rank else self._summary
         self._summary.status = "interrupted" if interrupted else "failed"
