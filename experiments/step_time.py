@@ -43,7 +43,7 @@ class Rates:
     flops: float = 989.4e12
     use: float = 0.4
     env_steps: float = 711.0
-    overhead: float = 1e-3
+    overhead: float = 0.5e-3
     write: float = 3.5e9
     read: float = 6.5e9
 
