@@ -15,15 +15,17 @@ wall time, so the figures mean nothing beside other work. The last line is one J
 
 import argparse
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "benchmarks"))
 import common
 import torch
 from common import NEW_TOKENS
@@ -136,10 +138,10 @@ class Measured:
     parts: StepTime
 
 
-def trained(setting: Setting, steps: int) -> Measured:
+def trained(setting: Setting, steps: int, url: str | None) -> Measured:
     """Train, and measure `steps` optimizer steps after the first ones."""
     warm = 2 + setting.staleness
-    trainer, env = trainer_of(setting, warm + steps + setting.staleness)
+    trainer, env = trainer_of(setting, warm + steps + setting.staleness, url)
     clock = Clock(trainer, env)
     trainer.add_callback(clock)
     with closing(trainer.collector.engine):
@@ -160,8 +162,9 @@ def trained(setting: Setting, steps: int) -> Measured:
     return Measured(step, parts)
 
 
-def trainer_of(setting: Setting, steps: int) -> tuple[Any, WorkingEnv]:
-    """A trainer whose engine is a process, and its environment."""
+def trainer_of(setting: Setting, steps: int, url: str | None) -> tuple[Any, WorkingEnv]:
+    """A trainer whose engine is a process, or which lets an actor on Ray play with the server at
+    `url`; and its environment."""
     from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, task_dataset
     from agentsgym.envs import make
 
@@ -178,9 +181,47 @@ def trainer_of(setting: Setting, steps: int) -> tuple[Any, WorkingEnv]:
         "engine": {"name": "process", "capacity": PLACES},
         "max_staleness": setting.staleness,
     }
+    if url is not None:
+        options["engine"] = {"name": "vllm", "urls": [url], "capacity": PLACES}
+        options["ray"] = {"workers": 1}
     data = task_dataset(env, rows)
     trainer = GRPOEnvTrainer(model, GRPOEnvConfig(**options), data, None, tokenizer, envs=[env])
     return trainer, env
+
+
+def serve() -> None:
+    """Be the server of the model, until standard input ends: the tests' stand-in for vLLM, which
+    samples with an embedded engine."""
+    sys.path.append(str(ROOT / "tests"))
+    from completions_server import CompletionsServer
+
+    from agentsgym.generation import EmbeddedEngine
+
+    model, tokenizer = common.tiny()
+    engine = EmbeddedEngine(model, tokenizer, capacity=PLACES)
+    server = CompletionsServer(engine, follow=True, length=2048)
+    print(server.url, flush=True)
+    sys.stdin.read()
+    server.close()
+
+
+@contextmanager
+def apart() -> Iterator[str]:
+    """A cluster of Ray, to which this process is connected, and the URL of a server."""
+    import ray
+
+    command = [sys.executable, "-W", "ignore", __file__, "--serve"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin and process.stdout
+        ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            ray.shutdown()
+            process.stdin.close()
+            process.wait(60)
 
 
 def predicted(setting: Setting, base: StepTime) -> StepTime:
@@ -201,9 +242,9 @@ def seconds(setting: Setting, parts: StepTime) -> float:
     return parts.ahead if setting.staleness else parts.synchronous
 
 
-def compared(settings: Sequence[Setting], steps: int) -> dict[str, Any]:
+def compared(settings: Sequence[Setting], steps: int, url: str | None) -> dict[str, Any]:
     """Predicted over measured seconds, by setting."""
-    base = trained(BASE, 2 * steps)
+    base = trained(BASE, 2 * steps, url)
     print(f"{BASE.name}: {base}", flush=True)
     table: dict[str, dict[str, float]] = {
         "seconds": {BASE.name: round(base.step, 3)},
@@ -212,7 +253,7 @@ def compared(settings: Sequence[Setting], steps: int) -> dict[str, Any]:
         "if_playing_overlaps": {},
     }
     for setting in settings:
-        measured, parts = trained(setting, steps), predicted(setting, base.parts)
+        measured, parts = trained(setting, steps, url), predicted(setting, base.parts)
         guess = seconds(setting, parts.in_turns)
         table["seconds"][setting.name] = round(measured.step, 3)
         table["predicted"][setting.name] = round(guess, 3)
@@ -227,12 +268,19 @@ def compared(settings: Sequence[Setting], steps: int) -> dict[str, Any]:
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=5, help="optimizer steps that count")
+    parser.add_argument("--apart", action="store_true", help="an actor on Ray plays with a server")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", help="settings, by their names")
     args = parser.parse_args(given)
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}  # of the engine
     torch.set_num_threads(1)
+    if args.serve:
+        serve()
+        return
     settings = [s for s in SETTINGS if args.only is None or s.name in args.only]
-    common.finish({"device": common.device_name("cpu")} | compared(settings, args.steps))
+    with apart() if args.apart else nullcontext() as url:
+        table = compared(settings, args.steps, url)
+    common.finish({"device": common.device_name("cpu")} | table)
 
 
 if __name__ == "__main__":
