@@ -24,8 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import torch
 from common import NEW_TOKENS
@@ -192,10 +191,9 @@ def trainer_of(setting: Setting, steps: int, url: str | None) -> tuple[Any, Work
 def serve() -> None:
     """Be the server of the model, until standard input ends: the tests' stand-in for vLLM, which
     samples with an embedded engine."""
-    sys.path.append(str(ROOT / "tests"))
-    from completions_server import CompletionsServer
-
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
     from agentsgym.generation import EmbeddedEngine
+    from completions_server import CompletionsServer
 
     model, tokenizer = common.tiny()
     engine = EmbeddedEngine(model, tokenizer, capacity=PLACES)
