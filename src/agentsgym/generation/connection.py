@@ -55,7 +55,7 @@ def parse_url(url: str) -> Target:
     return Target(server, quote(path, _UNQUOTED), headers)
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A server's answer; the names of its headers are in lower case."""
 
     status: int
@@ -89,7 +89,7 @@ class Connection(asyncio.Protocol):
         fresh = time.monotonic() - self._used < _LONGEST_IDLE
         return fresh and self._http.our_state is h11.IDLE and not self._transport.is_closing()
 
-    async def ask(self, request: bytes) -> Answer:
+    async def ask(self, request: bytes) -> Response:
         """Send a request; return its answer. Raises OSError or ValueError."""
         head, body = None, bytearray()
         try:
@@ -113,7 +113,7 @@ class Connection(asyncio.Protocol):
                 self.close()
         assert head is not None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return Answer(head.status_code, headers, bytes(body))
+        return Response(head.status_code, headers, bytes(body))
 
     def close(self) -> None:
         """Close it at once."""

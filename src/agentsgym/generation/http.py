@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json, to_json
 
-from agentsgym.generation.connection import Answer, Connection, parse_url
+from agentsgym.generation.connection import Connection, Response, parse_url
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ def _written(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body).encode()
 
 
-def _read(url: str, answer: Answer) -> Any:
+def _read(url: str, answer: Response) -> Any:
     status, headers, body = answer
     if status in _REDIRECTS:
         raise Refused(url, _redirected(status, headers.get("location", "nowhere")), status)

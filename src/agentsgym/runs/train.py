@@ -11,21 +11,20 @@ import gc
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import BaseFileLock
 
-from agentsgym.envs import ConfigError
 from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Evaluation
-from agentsgym.rollout import EveryRolloutFailed
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole, save_model
 from agentsgym.runs.curve import draw_curve
+from agentsgym.runs.ending import note_end
 from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
 from agentsgym.runs.files import (
     DamagedFile,
@@ -39,7 +38,7 @@ from agentsgym.runs.files import (
     read_metrics,
     read_summary,
 )
-from agentsgym.runs.files.atomic import disk_problem, write_text
+from agentsgym.runs.files.atomic import write_text
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings, versions
 from agentsgym.runs.launch import Launch, check_processes
 from agentsgym.runs.lock import claim
@@ -51,7 +50,7 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.trackers import stores_in
-from agentsgym.runs.trust import check_links, is_own, resume_command, trusted
+from agentsgym.runs.trust import check_links, is_own, trusted
 from agentsgym.runs.warm_start import (
     EVALUATED,
     PROBE,
@@ -60,16 +59,11 @@ from agentsgym.runs.warm_start import (
     settings_of,
     warm_starts,
 )
-from agentsgym.training.ranks import OtherRankFailed, Ranks, naming_lost_ranks
+from agentsgym.training.ranks import Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
-from agentsgym.types.requests import is_context_overflow
-from agentsgym.types.text import mask_secrets
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
-
-_NOTICE = 1.0
-"""Seconds in which a rank that failed writes its error, before those that notice write theirs."""
 
 
 def train_run(
@@ -158,7 +152,7 @@ class TrainingRun:
             with naming_lost_ranks(), answering(self._env, self.progress.note):
                 self._phases()
         except BaseException as error:
-            self._note_end(error)
+            note_end(error, self._summary, self._config, self.ranks)
             raise
         finally:
             gc.unfreeze()
@@ -178,35 +172,6 @@ class TrainingRun:
 
     def _write_summary(self) -> None:
         if self.ranks.rank == 0:
-            self._summary.write(self._directory.summary)
-
-    def _note_end(self, error: BaseException) -> None:
-        """Write the error that ended the run to the summary, if it can still be written. Of several
-        ranks it is that of the one that failed, not that of one that noticed."""
-        interrupted = isinstance(error, KeyboardInterrupt)
-        if self.ranks.world_size > 1:
-            notices = isinstance(error, OtherRankFailed)
-            if notices:
-                time.sleep(_NOTICE)
-            with suppress(OSError, DamagedFile):
-                written = read_summary(self._directory.summary)
-                by_notice = str(written.error).startswith(OtherRankFailed.__name__)
-                ended = written.status != "running" and (notices or not by_notice)
-                if ended or (interrupted and self.ranks.rank):
-                    return
-                self._summary = written if self.ranks.rank else self._summary
-        self._summary.status = "interrupted" if interrupted else "failed"
-        self._summary.error = None if interrupted else mask_secrets(one_sentence(error))
-        if is_context_overflow(self._summary.error):
-            error.add_note(
-                "train.max_rollout_tokens=N ends rollouts before the model's context is full"
-            )
-        elif not isinstance(error, ConfigError):
-            when = "" if interrupted else "once that is mended, "
-            error.add_note(
-                f"{when}{resume_command(self._config)} continues from the last checkpoint"
-            )
-        with suppress(OSError):
             self._summary.write(self._directory.summary)
 
     def _phases(self) -> None:
@@ -418,7 +383,7 @@ class TrainingRun:
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:
         """Announce a phase, measure its time, and write the summary at its end; that of a phase
-        that fails is written by `_note_end`."""
+        that fails is written by `note_end`."""
         self.progress.phase(name, what)
         started = time.monotonic()
         try:
@@ -426,13 +391,3 @@ class TrainingRun:
         finally:
             self._summary.add_time(name, time.monotonic() - started)
         self._write_summary()
-
-
-def one_sentence(error: BaseException) -> str:
-    """The error on one line; a disk problem is named as such."""
-    if isinstance(error, EveryRolloutFailed):
-        return error.sentence
-    text = " ".join(str(error).split())
-    return disk_problem(error) or (
-        f"{type(error).__name__}: {text}" if text else type(error).__name__
-    )
