@@ -139,9 +139,13 @@ def test_a_run_killed_after_its_last_step_makes_no_further_one(config):
 
 def test_resuming_a_finished_run_only_evaluates_again(config):
     first = train_run(config())
-    progress = InterruptAt(-1)
-    again = train_run(load_run(config().directory), resume=True, progress=progress)
+    run, progress = RunDirectory(config().directory), InterruptAt(-1)
+    played = list(read_stored(run.root))
+    # As two processes would have stored them.
+    shutil.copy(run.rollout_file("after", 4), run.rollout_file("after", 4, rank=1))
+    again = train_run(load_run(run.root), resume=True, progress=progress)
     assert progress.steps == [] and again.status == "finished" and again.after == first.after
+    assert list(read_stored(run.root)) == played
     longer = load_run(config().directory, {"train.max_steps": 6})
     assert train_run(longer, resume=True, progress=progress).steps == 6
     assert progress.steps == [5, 6]

@@ -160,6 +160,8 @@ def test_a_directory_is_ones_own_by_its_place_and_its_number(tmp_path, monkeypat
     assert is_own(mine) and is_own(mine / "model") and not is_own(tmp_path)
     assert len(own_directories().read_text().splitlines()) == 1
     assert resume_command(config) == "agentsgym train --resume mine"
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert resume_command(config) == "agentsgym train --resume mine --processes 2"
     (tmp_path / "link").symlink_to(mine)
     assert is_own(tmp_path / "link")
     mine.rename(tmp_path / "kept")

@@ -143,6 +143,8 @@ def _opens_files(kind: Any) -> bool:
 
 _NO_LIMIT = 1_000_000  # steps, if only time limits the run
 _DEFAULTS: dict[str, Any] = {
+    # Seconds. Others wait while one process plays or learns, and a launcher ends them with it.
+    "ddp_timeout": 24 * 3600,
     "logging_steps": 1,
     "report_to": "none",
     "disable_tqdm": True,

@@ -275,10 +275,11 @@ class TrainingRun:
         produce again."""
         directory, summary = self._directory, self._summary
         write_text(directory.config, self._config.to_yaml())
-        if not self._is_trained:
-            step = self._checkpoint[0] if self._checkpoint else 0
+        trained = self._is_trained
+        step = summary.steps if trained else self._checkpoint[0] if self._checkpoint else 0
+        drop_rollouts_from(directory.root, step)
+        if not trained:
             self._metrics.drop_after(step)
-            drop_rollouts_from(directory.root, step)
             drop_token_records_from(directory.root, step)
             lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]
             last = lines[-1] if lines else {}

@@ -15,6 +15,7 @@ from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of, reserved_of
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.adapters import is_adapter
+from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Trust, is_under, with_modules_of
 from agentsgym.types.names import import_from_here, is_foreign
@@ -196,6 +197,8 @@ def check_links(directory: Path, *, use: str = "written") -> None:
 
 
 def resume_command(config: RunConfig) -> str:
-    """The command that resumes a run."""
+    """The command that resumes a run, in as many processes if all are on this machine."""
+    started = processes_started()
+    several = f" --processes {started}" if 1 < started == processes_here() else ""
     trust = "" if is_own(config.directory) else " --trust"
-    return f"agentsgym train --resume {shlex.quote(str(config.directory))}{trust}"
+    return f"agentsgym train --resume {shlex.quote(str(config.directory))}{several}{trust}"
