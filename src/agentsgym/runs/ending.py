@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from agentsgym.envs import ConfigError
 from agentsgym.rollout import EveryRolloutFailed
-from agentsgym.runs.files import DamagedFile, RunDirectory, Summary, read_summary
-from agentsgym.runs.files.atomic import disk_problem
+from agentsgym.runs.files import RunDirectory, Summary
+from agentsgym.runs.files.atomic import disk_problem, remove, write_text
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.trust import resume_command
 from agentsgym.training.ranks import OtherRankFailed, Ranks
@@ -14,36 +14,43 @@ from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets
 
 _NOTICE = 1.0
-"""Seconds in which a rank that failed writes its error, before those that notice write theirs."""
+"""Seconds in which a rank that failed writes its error, if another one notices at once."""
 
 
 def note_end(error: BaseException, summary: Summary, config: RunConfig, ranks: Ranks) -> None:
     """Write the error that ended the run to its summary, if it can still be written, and add to it
-    what to do. Of several ranks it is that of the one that failed, not that of one that noticed."""
-    path = RunDirectory(config.directory).summary
+    what to do. Rank 0 writes the summary; another rank that failed leaves it the error in a file,
+    before its end lets rank 0 notice."""
+    directory = RunDirectory(config.directory)
     interrupted = isinstance(error, KeyboardInterrupt)
-    if ranks.world_size > 1:
-        notices = isinstance(error, OtherRankFailed)
-        if notices:
-            time.sleep(_NOTICE)
-        with suppress(OSError, DamagedFile):
-            written = read_summary(path)
-            by_notice = str(written.error).startswith(OtherRankFailed.__name__)
-            ended = written.status != "running" and (notices or not by_notice)
-            if ended or (interrupted and ranks.rank):
-                return
-            summary = written if ranks.rank else summary
-    summary.status = "interrupted" if interrupted else "failed"
-    summary.error = None if interrupted else mask_secrets(one_sentence(error))
-    if is_context_overflow(summary.error):
+    text = None if interrupted else mask_secrets(one_sentence(error))
+    with suppress(OSError):
+        if ranks.rank == 0:
+            if isinstance(error, OtherRankFailed):
+                text = _error_of_another(directory) or text
+            summary.status = "interrupted" if interrupted else "failed"
+            summary.error = text
+            summary.write(directory.summary)
+        elif text is not None and not isinstance(error, OtherRankFailed):
+            write_text(directory.rank_error(ranks.rank), text)
+    if is_context_overflow(text):
         error.add_note(
             "train.max_rollout_tokens=N ends rollouts before the model's context is full"
         )
     elif not isinstance(error, ConfigError):
         when = "" if interrupted else "once that is mended, "
         error.add_note(f"{when}{resume_command(config)} continues from the last checkpoint")
-    with suppress(OSError):
-        summary.write(path)
+
+
+def _error_of_another(directory: RunDirectory) -> str | None:
+    """The error that another rank left; None if it was killed."""
+    end = time.monotonic() + _NOTICE
+    while not (files := directory.rank_errors()) and time.monotonic() < end:
+        time.sleep(0.1)
+    texts = [path.read_text() for path in files]
+    for path in files:
+        remove(path)
+    return texts[0] if texts else None
 
 
 def one_sentence(error: BaseException) -> str:

@@ -38,7 +38,7 @@ from agentsgym.runs.files import (
     read_metrics,
     read_summary,
 )
-from agentsgym.runs.files.atomic import write_text
+from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.from_config import datasets_of, make_env, train_settings, versions
 from agentsgym.runs.launch import Launch, check_processes
 from agentsgym.runs.lock import claim
@@ -275,6 +275,8 @@ class TrainingRun:
         produce again."""
         directory, summary = self._directory, self._summary
         write_text(directory.config, self._config.to_yaml())
+        for path in directory.rank_errors():
+            remove(path)
         trained = self._is_trained
         step = summary.steps if trained else self._checkpoint[0] if self._checkpoint else 0
         drop_rollouts_from(directory.root, step)

@@ -76,6 +76,14 @@ class RunDirectory:
         """The warm start of a pretrained model: its figures, checkpoints and model."""
         return self.root / "warm-start"
 
+    def rank_error(self, rank: int) -> Path:
+        """The error that ended another process than rank 0, until it is in the summary."""
+        return self.root / f".error-r{rank}"
+
+    def rank_errors(self) -> list[Path]:
+        """All such files."""
+        return sorted(self.root.glob(".error-r*"))
+
     def is_run(self) -> bool:
         """Whether a run was started here."""
         return self.config.is_file()
