@@ -147,6 +147,7 @@ def test_a_process_that_waits_for_a_failed_one_is_killed(monkeypatch):
     assert run_processes(2, []) == Ended(1, rank=1, output="no tasks\n")
 
 
+@pytest.mark.slow
 def test_a_wrong_setting_is_named_once(workplace):
     done = train("toy.yaml", "train.num_generations=7", "--processes", "2", cwd=workplace)
     assert done.returncode == 2 and done.stderr.count("error:") == 1, done.stderr
@@ -194,6 +195,11 @@ def test_each_process_needs_a_gpu_where_there_are_some(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match="4 processes need a GPU each, and this machine has 2"):
         train_settings(load_config("quickstart"))
+
+
+def test_a_number_of_machines_without_a_dry_run_is_refused(invoke, workplace):
+    result = invoke("train", "toy.yaml", "--processes", "4", "--machines", "2")
+    assert result.exit_code == 2 and "--machines belongs to --dry-run" in result.stderr
 
 
 # -- signals, servers, other launchers ------------------------------------------------------------

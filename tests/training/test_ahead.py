@@ -268,7 +268,7 @@ def test_batches_are_generations_in_whatever_order_their_rollouts_end(data, ahea
     )
     tasks = SimpleNamespace(generation=_requests_of)
     alone = SimpleNamespace(together=lambda act: act())
-    batches = GenerationBatches(args, tasks, collector, alone, lambda step: None)
+    batches = GenerationBatches(args, tasks, collector, alone, lambda step: None, None)
     for number in range(first, first + 4):
         requests, rollouts = batches.next(number, first + 4)
         assert requests == _requests_of(number)

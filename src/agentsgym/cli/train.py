@@ -99,6 +99,8 @@ def train(
     if estimate:
         _print_estimate(config, processes or 1)
         return
+    if machines > 1 and not dry_run:
+        raise fail("--machines belongs to --dry-run; accelerate launch starts several", BAD_USAGE)
     launch = Launch(processes or processes_started(), machines)
     if launch.processes > 1 and processes_started() == 1:
         if dry_run:

@@ -17,11 +17,8 @@ if TYPE_CHECKING:
 
 # Without these files a resumed run would silently restart its optimizer and schedule.
 _STATE = ("trainer_state.json", "scheduler.pt")
-_OPTIMIZER = (
-    "optimizer.pt",
-    "optimizer.bin",
-    "global_step*",
-)  # of one process and DDP, FSDP2, ZeRO
+# The optimizer's of one process and of DDP, of FSDP2, and of ZeRO.
+_OPTIMIZER = ("optimizer.pt", "optimizer.bin", "global_step*")
 ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 

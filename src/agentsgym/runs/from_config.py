@@ -208,10 +208,10 @@ def _check_gpus(device: str) -> None:
     """Raise ConfigError if there are more processes than GPUs."""
     import torch
 
-    number = torch.cuda.device_count() if device == "cuda" else processes_here()
-    if processes_here() > number:
+    number = processes_here()
+    if device == "cuda" and number > torch.cuda.device_count():
         raise ConfigError(
-            f"{processes_here()} processes need a GPU each, and this machine has {number}"
+            f"{number} processes need a GPU each, and this machine has {torch.cuda.device_count()}"
         )
 
 

@@ -14,13 +14,14 @@ from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.tasks import Tasks, tasks_per_generation
-from agentsgym.types import Rollout, RolloutRequest, RolloutSource
+from agentsgym.types import Rollout, RolloutRequest, RolloutSource, SamplingParams
 
 
 class GenerationBatches:
     """The requests and rollouts of each generation. All ranks must call its methods.
 
-    `push_weights(step)` lets the engine sample from the current weights.
+    `push_weights(step)` lets the engine sample from the current weights, and `play(requests, step,
+    sampling)` plays requests with them.
     """
 
     def __init__(
@@ -30,12 +31,14 @@ class GenerationBatches:
         collector: RolloutCollector,
         ranks: Ranks,
         push_weights: Callable[[int], None],
+        play: Callable[[Sequence[RolloutRequest], int, SamplingParams], list[Rollout]],
     ) -> None:
         self._args = args
         self._tasks = tasks
         self._collector = collector
         self._ranks = ranks
         self._push_weights = push_weights
+        self._play = play
         self.end()
 
     def end(self) -> None:
@@ -53,7 +56,7 @@ class GenerationBatches:
         generation = step // updates
         if not most:
             requests = self._ranks.together(lambda: self._requests(generation))
-            return requests, self.play(requests, step)
+            return requests, self._play(requests, step, self._collector.train_sampling)
         last = (max_steps - 1) // updates
         source = self._ranks.together(
             lambda: self._collector.source or self._collector.open_source()
@@ -61,13 +64,6 @@ class GenerationBatches:
         self._push_weights(step)
         requests, rollouts = self._ranks.together(lambda: self._ahead(source, generation, last))
         return requests, drop_stale(rollouts, step, updates, most)
-
-    def play(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
-        """Training rollouts of these requests, played now with the current weights."""
-        self._push_weights(step)
-        return self._ranks.together(
-            lambda: self._collector.play(requests, self._collector.train_sampling)
-        )
 
     def figures(self, rollouts: Sequence[Rollout], step: int) -> dict[str, float]:
         """How the learner and the sampler waited for each other, means over ranks, and how old the

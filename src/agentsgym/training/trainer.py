@@ -123,7 +123,7 @@ class GRPOEnvTrainer(TRLBase):
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
         self.batches = GenerationBatches(
-            args, self.tasks, self.collector, self.ranks, self.push_weights
+            args, self.tasks, self.collector, self.ranks, self.push_weights, self.play
         )
         self.rollout_sink = rollout_sink
         self.reports = Reports(self)
@@ -198,7 +198,9 @@ class GRPOEnvTrainer(TRLBase):
         again = [i for i in range(len(requests)) if not signal[i]]
         for i in again:
             requests[i] = self.collector.other_task(requests[i], self.tasks, step, round_)
-        fresh = dict(zip(again, self.batches.play([requests[i] for i in again], step), strict=True))
+        sampling = self.collector.train_sampling
+        played = self.play([requests[i] for i in again], step, sampling)
+        fresh = dict(zip(again, played, strict=True))
         return [fresh.get(i, old) for i, old in enumerate(rollouts)]
 
     # -- its loss weights -----------------------------------------------------------------------
