@@ -34,6 +34,7 @@ from agentsgym.types.records import (
     Row,
     Step,
     StepSpan,
+    ToolCall,
     TrialInfo,
     copy_message,
 )
@@ -42,8 +43,10 @@ from agentsgym.types.requests import (
     FinishReason,
     GenerationRequest,
     GenerationResult,
+    ModelCall,
     RolloutRequest,
     SamplingParams,
+    ToolSchema,
     session_seed,
 )
 
@@ -60,6 +63,7 @@ __all__ = [
     "GenerationResult",
     "ImportRefused",
     "Message",
+    "ModelCall",
     "PathRefused",
     "PrivilegedAgent",
     "Rollout",
@@ -72,6 +76,8 @@ __all__ = [
     "Step",
     "StepSpan",
     "Tokenizer",
+    "ToolCall",
+    "ToolSchema",
     "TrainableEngine",
     "TrialInfo",
     "Trust",

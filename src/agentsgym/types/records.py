@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, NotRequired, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +16,38 @@ Flags = NDArray[np.bool_]
 ActionKind = Literal["action", "reflection"]
 
 
+class ToolFunction(TypedDict):
+    """What a tool call calls: `arguments` by name, as JSON values."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(TypedDict):
+    """One call of a tool in an answer, in the form that chat templates read."""
+
+    type: Literal["function"]
+    id: str
+    function: ToolFunction
+
+
 class Message(TypedDict):
-    """One turn of a conversation; `role` is system, user or assistant."""
+    """One turn of a conversation; `role` is system, user, assistant or tool.
+
+    An answer of the role assistant may have `tool_calls`; a message of the role tool, the result of
+    one, has its id (`tool_call_id`) and the tool's `name`.
+    """
 
     role: str
     content: str
+    tool_calls: NotRequired[list[ToolCall]]
+    tool_call_id: NotRequired[str]
+    name: NotRequired[str]
 
 
 def copy_message(message: Message) -> Message:
     """A copy of a message that can be changed without changing the record."""
-    return {"role": message["role"], "content": message["content"]}
+    return deepcopy(message) if "tool_calls" in message else message.copy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,22 @@ class GenerationResult:
         return self.finish_reason == "length"
 
 
+ToolSchema = Mapping[str, Any]
+"""A tool as OpenAI and chat templates describe it: `{"type": "function", "function": {"name": …,
+"description": …, "parameters": JSON schema}}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A program's call of a model: the whole conversation `messages`, and the `tools` that it
+    offers. `max_tokens` (None: no wish) limits the answer, which also ends at one of `stop`."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSchema, ...] = ()
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """An engine's counts since its creation.

@@ -1,0 +1,56 @@
+"""What stands behind the endpoint: the protocol of a backend, its answers, and its refusals."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from agentsgym.types import Message, ModelCall
+
+Ending = Literal["stop", "length", "tool_calls"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """The answer to a call: the assistant's `message`, why it ended, how many tokens were read
+    and the sampled `token_ids` with their log-probabilities (nats)."""
+
+    message: Message
+    ending: Ending
+    prompt_tokens: int
+    token_ids: Sequence[int]
+    logprobs: Sequence[float]
+
+
+class CallRefused(Exception):
+    """A call gets an error with this HTTP `status`; the message says what was wrong. `kind` is the
+    error's type and `code` its code, in the words of OpenAI's API."""
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+
+
+class Backend(Protocol):
+    """What answers the calls. `key` is the client's bearer key, "" without one. Each method raises
+    CallRefused, for a wrong key with the status 401."""
+
+    async def models(self, key: str) -> Sequence[str]:
+        """The names of the models; any other name of a call is refused, unless there are none."""
+        ...
+
+    async def answer(self, key: str, call: ModelCall) -> ModelAnswer:
+        """Answer a call. If the client disconnects, the coroutine goes on and its answer waits for
+        the client's next try."""
+        ...
+
+    async def reward(self, key: str, value: float) -> None:
+        """Reward the last answered call of the key's session."""
+        ...
