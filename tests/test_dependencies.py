@@ -30,6 +30,7 @@ EXTRAS = {
     "generation/embedded": {"train"},
     "generation/plain.py": {"train"},
     "generation/sampling.py": {"train"},
+    "generation/serving": {"endpoint"},
     "generation/vllm": {"train"},
     "integrations/openenv": {"openenv"},
     "integrations/axolotl": {"axolotl"},

@@ -13,6 +13,8 @@ _EXTRAS = {
     "trl": "train",
     "aiohttp": "http",
     "openenv": "openenv",
+    "starlette": "endpoint",
+    "uvicorn": "endpoint",
     "ray": "ray",
     "peft": "train",
     "bitsandbytes": "quantized",

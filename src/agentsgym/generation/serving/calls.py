@@ -23,7 +23,7 @@ class ModelAnswer:
 
 class CallRefused(Exception):
     """A call gets an error with this HTTP `status`; the message says what was wrong. `kind` is the
-    error's type and `code` its code, in the words of OpenAI's API."""
+    error's type, `code` its code and `param` the part of the body, in the words of OpenAI's API."""
 
     def __init__(
         self,
@@ -31,11 +31,13 @@ class CallRefused(Exception):
         status: int = 400,
         kind: str = "invalid_request_error",
         code: str | None = None,
+        param: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.code = code
+        self.param = param
 
 
 class Backend(Protocol):
@@ -51,6 +53,7 @@ class Backend(Protocol):
         the client's next try."""
         ...
 
-    async def reward(self, key: str, value: float) -> None:
-        """Reward the last answered call of the key's session."""
+    async def reward(self, key: str, session: str, value: float) -> None:
+        """Reward the last answered call of the key's session. `session` is its id or its key, from
+        the path; a client without a bearer key has the latter only, then both are equal."""
         ...

@@ -1,0 +1,216 @@
+"""The APIs as an application: a request becomes a call of the backend, its answer a response.
+
+The client's key is its bearer key (or `x-api-key`), or stands in the path: `/sessions/KEY/v1/…`,
+where it counts more, because clients send a bearer key in any case. A fault in a request gets a
+status and a sentence and touches nothing else.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from pydantic import FiniteFloat
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from agentsgym.generation.serving.body import Body, CallBody, JsonObject, Reply, to_json
+from agentsgym.generation.serving.calls import Backend, CallRefused
+from agentsgym.generation.serving.chat import ChatBody
+from agentsgym.generation.serving.exchanges import Exchange, Exchanges
+
+logger = logging.getLogger(__name__)
+
+_LARGEST_BODY = 32 * 2**20  # bytes
+_CHUNK = 2**16  # bytes of an answer that are sent at once
+_NOTICE = 0.005  # seconds before a stream ends, to notice a client that left in its middle
+_TURNS = 4  # of the event loop, after which a connection that closed before is known to be closed
+
+_APIS: dict[str, type[CallBody]] = {"/v1/chat/completions": ChatBody}
+
+
+def create_app(
+    backend: Backend, exchanges: Exchanges | None = None, *, routes: Sequence[BaseRoute] = ()
+) -> Starlette:
+    """The application in front of a backend.
+
+    Args:
+        backend: what answers the calls; its coroutines run in the event loop of the server, and a
+            client that disconnects does not cancel them.
+        exchanges: keeps answers for retries; who ends sessions calls its `forget`.
+        routes: what the application has beside these APIs.
+    """
+    front = _Front(backend, exchanges or Exchanges())
+    apis: list[BaseRoute] = [
+        Route(path, partial(front.call, form), methods=["POST"]) for path, form in _APIS.items()
+    ]
+    apis.append(Route("/v1/models", front.models))
+    reward = Route("/reward", front.reward, methods=["POST"])
+    return Starlette(
+        routes=[
+            *apis,
+            Route("/health", _health),
+            Mount("/sessions/{session}", routes=[*apis, reward]),
+            *routes,
+        ],
+        exception_handlers={CallRefused: _refused, HTTPException: _no_such_route},
+    )
+
+
+class RewardBody(Body):
+    """The body of a request that rewards a step."""
+
+    reward: FiniteFloat
+
+
+class _Front:
+    """The endpoints."""
+
+    def __init__(self, backend: Backend, exchanges: Exchanges) -> None:
+        self._backend = backend
+        self._exchanges = exchanges
+
+    async def call(self, form: type[CallBody], request: Request) -> Response:
+        """Answer a call of the model."""
+        key = request.path_params.get("session") or _bearer(request)
+        models = await self._backend.models(key)
+        raw = await _read(request)
+        body = form.read(raw)
+        if models and body.model not in models:
+            raise _unknown(body.model, models)
+        call = body.call()
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        digest = hashlib.sha256(form.__name__.encode() + raw).digest()
+        name = request.headers.get("idempotency-key")
+        exchange = self._exchanges.begin(key, digest, name, lambda: self._backend.answer(key, call))
+        return _Delivery(self._exchanges, exchange, body)
+
+    async def models(self, request: Request) -> Response:
+        """The models that a client may name."""
+        names = await self._backend.models(request.path_params.get("session") or _bearer(request))
+        models = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "agentsgym"} for name in names
+        ]
+        return _json({"object": "list", "data": models})
+
+    async def reward(self, request: Request) -> Response:
+        """Reward a session's latest step."""
+        session = request.path_params["session"]
+        body = RewardBody.read(await _read(request))
+        await self._backend.reward(_bearer(request) or session, session, body.reward)
+        return _json({"reward": body.reward})
+
+
+async def _health(request: Request) -> Response:
+    return _json({"status": "ok"})
+
+
+class _Delivery(Response):
+    """Waits for an exchange's answer and sends it, unless its client goes."""
+
+    def __init__(self, exchanges: Exchanges, exchange: Exchange, body: CallBody) -> None:
+        super().__init__()
+        self._exchanges = exchanges
+        self._exchange = exchange
+        self._body = body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        delivered = False
+        gone = asyncio.create_task(_gone(receive))
+        try:
+            await asyncio.wait({gone, self._exchange.task}, return_when=asyncio.FIRST_COMPLETED)
+            if not gone.done():
+                delivered = await self._send(send, gone)
+        finally:
+            gone.cancel()
+            if not delivered:
+                self._exchanges.left(self._exchange)
+
+    async def _send(self, send: Send, gone: asyncio.Task[None]) -> bool:
+        """Whether all of it was sent to a client that was there. Raises CallRefused."""
+        chunks, headers = self._response()
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for index, chunk in enumerate(chunks):
+            last = index == len(chunks) - 1
+            await asyncio.wait({gone}, timeout=_NOTICE if last and index else 0)
+            if gone.done():
+                return False
+            await send({"type": "http.response.body", "body": chunk, "more_body": not last})
+        return True
+
+    def _response(self) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+        exchange, body = self._exchange, self._body
+        try:
+            reply = Reply(exchange.id, exchange.created, body.model, exchange.task.result())
+            if body.stream:
+                headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+                return list(body.events(reply)), headers
+            content = to_json(body.answer(reply)).encode()
+        except CallRefused:
+            raise
+        except Exception:
+            logger.exception("a call of the model failed")
+            raise CallRefused("the server failed", 500, "server_error") from None
+        chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
+        length = str(len(content)).encode()
+        return chunks, [(b"content-type", b"application/json"), (b"content-length", length)]
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _read(request: Request) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > _LARGEST_BODY:
+                raise CallRefused(f"a body has at most {_LARGEST_BODY >> 20} MiB", status=413)
+            parts.append(part)
+    except ClientDisconnect:
+        raise CallRefused("the client went before its request was whole") from None
+    return b"".join(parts)
+
+
+def _bearer(request: Request) -> str:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return key.strip()
+    return request.headers.get("x-api-key", "")
+
+
+def _unknown(model: str, models: Iterable[str]) -> CallRefused:
+    known = ", ".join(sorted(models))
+    return CallRefused(
+        f"there is no model {model[:200]!r}; there is {known}", 404, code="model_not_found"
+    )
+
+
+def _json(content: JsonObject, status: int = 200) -> Response:
+    return Response(to_json(content), status, media_type="application/json")
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CallRefused)
+    shown = {
+        "message": str(error),
+        "type": error.kind,
+        "param": error.param,
+        "code": error.code,
+    }
+    return _json({"error": shown}, error.status)
+
+
+def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {request.url.path[:200]}"
+    return _refused(request, CallRefused(f"{where}: {error.detail}", error.status_code))
