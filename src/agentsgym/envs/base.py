@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings, remember_own
 from agentsgym.tokens import Codec, codec_for
-from agentsgym.types import Agent, EpisodeOutcome, RolloutBatch, Tokenizer, TrialInfo
+from agentsgym.types import Agent, EpisodeOutcome, Prompt, RolloutBatch, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
@@ -88,8 +88,9 @@ class MultistepEnv:
         """
         return self._initialize_episode(session_id, task_data)
 
-    def _format_prompt(self, state: Any, step: int) -> str:
-        """The agent's prompt before its action number `step` (from 0 in each episode)."""
+    def _format_prompt(self, state: Any, step: int) -> Prompt:
+        """The agent's prompt before its action number `step` (from 0 in each episode): a text, or
+        the messages that follow its last answer."""
         raise NotImplementedError(f"{self.name} must define _format_prompt")
 
     def _step_episode(
@@ -129,7 +130,10 @@ class MultistepEnv:
         environment that overrides `_format_result`, which then says it all. An exception here only
         means that there is no answer.
         """
-        return "" if overrides(self, "_format_result") else self._format_prompt(state, step)
+        if overrides(self, "_format_result"):
+            return ""
+        prompt = self._format_prompt(state, step)
+        return prompt if isinstance(prompt, str) else ""
 
     def _format_result(self, state: Any, reward: float) -> str:
         """The agent's text about a finished episode, after the answer to its last action and before

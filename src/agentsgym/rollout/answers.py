@@ -16,7 +16,8 @@ LARGEST_REWARD = 1e30
 
 
 class StepAnswer(NamedTuple):
-    """The answer to an action. `info` is plain data, `token_rewards` one number per token."""
+    """The answer to an action. `info` is plain data, `token_rewards` one number per token, and
+    `step_rewards` one per step of the episode, in place of the rewards so far."""
 
     state: Any
     reward: float
@@ -24,6 +25,7 @@ class StepAnswer(NamedTuple):
     malformed: bool
     info: Mapping[str, Any]
     token_rewards: tuple[float, ...] | None
+    step_rewards: tuple[float, ...] | None = None
 
 
 def read_answer(answer: Any) -> StepAnswer:
@@ -35,14 +37,15 @@ def read_answer(answer: Any) -> StepAnswer:
     state, reward, done, info = answer
     if type(info) is not dict and not isinstance(info, Mapping):
         raise SessionError(f"info must be a dict, got {short_repr(info)}")
-    rewards = info.get("token_rewards")
+    rewards, of_steps = info.get("token_rewards"), info.get("step_rewards")
     return StepAnswer(
         state=state,
         reward=checked_number(reward, "reward"),
         done=bool(done),
         malformed=_flag(info.get("malformed", False), "info['malformed']"),
         info=_plain_info(info),
-        token_rewards=None if rewards is None else _token_rewards(rewards),
+        token_rewards=None if rewards is None else _numbers(rewards, "token_rewards"),
+        step_rewards=None if of_steps is None else _numbers(of_steps, "step_rewards"),
     )
 
 
@@ -115,9 +118,10 @@ def _metric(name: Any, value: Any) -> float:
     return result if abs(result) <= LARGEST_REWARD else math.nan
 
 
-def _token_rewards(rewards: Any) -> tuple[float, ...]:
-    if isinstance(rewards, str | bytes) or not isinstance(rewards, Sequence):
-        rewards = getattr(rewards, "tolist", lambda: rewards)()
-    if not isinstance(rewards, Sequence):
-        raise SessionError(f"info['token_rewards'] must be numbers, got {short_repr(rewards)}")
-    return tuple(checked_number(reward, "info['token_rewards']") for reward in rewards)
+def _numbers(values: Any, key: str) -> tuple[float, ...]:
+    """The rewards that `info[key]` lists."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
+        values = getattr(values, "tolist", lambda: values)()
+    if not isinstance(values, Sequence):
+        raise SessionError(f"info[{key!r}] must be numbers, got {short_repr(values)}")
+    return tuple(checked_number(value, f"info[{key!r}]") for value in values)

@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from agentsgym.rollout.answers import checked_number, checked_text, read_answer
-from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action
-from agentsgym.types import Episode, GenerationRequest, GenerationResult, Step
+from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action, spoken
+from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Step
 
 logger = logging.getLogger(__name__)
 
@@ -56,11 +57,10 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     if not session.fits(action):
         session.withdraw()
         return None
-    observation = session.messages[-1]["content"]
     session.act(action)
     step = Step(
         index=len(session.steps),
-        observation=observation,
+        observation=session.observation,
         action=action.text,
         reward=0.0,
         done=False,
@@ -104,24 +104,27 @@ def last_answer(session: Session) -> str:
 
 def _observe(session: Session) -> str | None:
     """Get the next prompt from the environment; return a stop reason if the budget has no room."""
-    prompt = session.host._format_prompt(session.state, len(session.steps))
-    prompt = checked_text(prompt, "_format_prompt")
-    if session.carried and not session.steps:
-        prompt = f"{session.carried}\n\n{prompt}"
+    prompt: Any = session.host._format_prompt(session.state, len(session.steps))
+    if not isinstance(prompt, ModelCall | list):
+        prompt = checked_text(prompt, "_format_prompt")
+        if session.carried and not session.steps:
+            prompt = f"{session.carried}\n\n{prompt}"
     return None if session.observe(prompt) else OVER_BUDGET
 
 
 def _take_step(session: Session, action: GenerationResult) -> Step:
     env, sid = session.host, session.session_id
-    observation = session.messages[-1]["content"]
     tokens = session.act(action)
-    answer = read_answer(env._step_episode(sid, env.active_states[sid], action.text))
+    text = action.text if session.call is None else session.answer(action).to_json()
+    answer = read_answer(env._step_episode(sid, env.active_states[sid], text))
     env.active_states[sid] = answer.state
+    if answer.step_rewards is not None:
+        _replace_rewards(session, answer.step_rewards)
     penalty = env.config.malformed_penalty if answer.malformed else 0.0
     step = Step(
         index=len(session.steps),
-        observation=observation,
-        action=action.text,
+        observation=session.observation,
+        action=spoken(session.messages[-1]),
         reward=checked_number(answer.reward - penalty, "reward"),
         done=answer.done,
         info=answer.info,
@@ -133,6 +136,17 @@ def _take_step(session: Session, action: GenerationResult) -> Step:
     )
     session.steps.append(step)
     return step
+
+
+def _replace_rewards(session: Session, rewards: Sequence[float]) -> None:
+    """Give each of the steps before the last one its reward of `rewards`."""
+    if len(rewards) != len(session.steps) + 1:
+        raise SessionError(
+            f"info['step_rewards'] has {len(rewards)} entries, the episode {len(session.steps) + 1}"
+            " steps"
+        )
+    pairs = zip(session.steps, rewards, strict=False)
+    session.steps = [replace(step, reward=reward) for step, reward in pairs]
 
 
 def _token_rewards(
@@ -169,6 +183,8 @@ def finish(session: Session, stop_reason: str) -> Episode:
     messages = session.messages[session.first_message :]
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
     complete = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
+    if session.call is not None:  # each call had a conversation of its own
+        system, complete = None, True
     return Episode(
         index=session.episode,
         steps=tuple(steps),

@@ -4,19 +4,23 @@ Texts of environments and agents enter the record here: their lone surrogates be
 tokenizers and files do not accept them.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.known_game import known_play
-from agentsgym.tokens import Transcript
+from agentsgym.generation.serving.calls import Ending, ModelAnswer
+from agentsgym.tokens.calls import CallTranscript
 from agentsgym.types import (
     ActionKind,
     Episode,
     GenerationRequest,
     GenerationResult,
     Message,
+    ModelCall,
+    Prompt,
     RolloutRequest,
     Row,
     SamplingParams,
@@ -42,19 +46,21 @@ class Session:
     `host` is the environment, or its proxy if it is played in worker processes. A
     `PrivilegedAgent` sees a session as a `SessionView`.
 
-    `episodes` are finished; `episode` is the number of the running one, to which `steps` and
-    `messages` (from number `first_message` on) belong, and `trial` is its position in its trial
-    (without the environment's state). `carried` is the text of earlier episodes for its first
-    prompt. `action_kind` is the kind of the last request. `sampled_tokens` counts the tokens
-    sampled so far, each with its own noise. `error` is set when the rollout has failed. If an
-    environment's `_run_complete_episode` returned its own per-token rewards, `given_rewards` holds
-    them by (episode, row); if it returned its own rows, `given_rows` holds those.
+    What the next action answers is a text of the environment, its messages, or a program's `call`;
+    `observation` is the same as text. `episodes` are finished; `episode` is the number of the
+    running one, to which `steps` and `messages` (from number `first_message` on) belong, and
+    `trial` is its position in its trial (without the environment's state). `carried` is the text of
+    earlier episodes for its first prompt. `action_kind` is the kind of the last request.
+    `sampled_tokens` counts the tokens sampled so far, each with its own noise. `error` is set when
+    the rollout has failed. If an environment's `_run_complete_episode` returned its own per-token
+    rewards, `given_rewards` holds them by (episode, row); if it returned its own rows, `given_rows`
+    holds those.
     """
 
     host: MultistepEnv
     request: RolloutRequest
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    transcript: Transcript = field(init=False)
+    transcript: CallTranscript = field(init=False)
     trial: TrialInfo = field(init=False)
     episode: int = 0
     agent_state: Any = None
@@ -64,14 +70,17 @@ class Session:
     carried: str = ""
     messages: list[Message] = field(default_factory=list)
     first_message: int = 0
+    observation: str = ""
+    call: ModelCall | None = None
     steps: list[Step] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
     error: str | None = None
     given_rewards: dict[tuple[int, int], Floats] = field(default_factory=dict)
     given_rows: list[Row] = field(default_factory=list)
+    _new_messages: int = 0
 
     def __post_init__(self) -> None:
-        self.transcript = Transcript(self.host.codec)
+        self.transcript = CallTranscript(self.host.codec)
         self.trial = self.host.trial_info()
 
     @property
@@ -123,20 +132,40 @@ class Session:
         """Begin the conversation with a system message."""
         self.messages.append({"role": "system", "content": clean_text(text)})
 
-    def observe(self, text: str) -> bool:
-        """Add the environment's text if the budget leaves room for an answer; otherwise nothing is
-        added and the result is False."""
-        self.messages.append({"role": "user", "content": clean_text(text)})
-        self.transcript.observe(self.messages)
+    def observe(self, prompt: Prompt) -> bool:
+        """Add what the environment says if the budget leaves room for an answer; otherwise nothing
+        is added and the result is False."""
+        if isinstance(prompt, ModelCall):
+            self._observe_call(prompt)
+        else:
+            self._observe_messages(
+                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+            )
         left = self.tokens_left()
         if left is None or left > 0:
             return True
         self.withdraw()
         return False
 
+    def _observe_messages(self, messages: Sequence[Message]) -> None:
+        new = [_clean_message(message) for message in messages]
+        self._new_messages = len(new)
+        self.observation = _as_text(new)
+        self.messages += new
+        self.transcript.observe(self.messages, len(new))
+
+    def _observe_call(self, call: ModelCall) -> None:
+        known = len(self.messages)
+        goes_on = list(call.messages[:known]) == self.messages
+        self.observation = _as_text(call.messages[known if goes_on else 0 :])
+        self.call = call
+        self.messages = list(call.messages)
+        self._new_messages = len(self.messages)
+        self.transcript.call(call)
+
     def withdraw(self) -> None:
         """Remove an observation for which no action was requested."""
-        self.messages.pop()
+        del self.messages[len(self.messages) - self._new_messages :]
         self.transcript.withdraw()
 
     def fits(self, action: GenerationResult) -> bool:
@@ -167,18 +196,35 @@ class Session:
         )
 
     def _sampling(self, most: int) -> SamplingParams:
-        left = self.tokens_left()
-        cap = most if left is None else min(most, left)
-        same = cap == self.sampling.max_tokens
-        return self.sampling if same else replace(self.sampling, max_tokens=cap)
+        limits = [most, self.tokens_left(), self.call.max_tokens if self.call else None]
+        cap = min(limit for limit in limits if limit is not None)
+        stop = self.sampling.stop
+        if self.call is not None:
+            stop = tuple(dict.fromkeys((*stop, *self.call.stop)))
+        same = cap == self.sampling.max_tokens and stop == self.sampling.stop
+        return self.sampling if same else replace(self.sampling, max_tokens=cap, stop=stop)
 
     def act(self, action: GenerationResult) -> int:
         """Record the agent's action; return its number of agent tokens."""
-        span = self.transcript.act(action, self.episode, len(self.steps))
-        self.messages.append({"role": "assistant", "content": action.text})
+        message: Message = {"role": "assistant", "content": action.text}
+        span = self.transcript.act(action, self.episode, len(self.steps), message)
+        self.messages.append(message)
         self.sampled_tokens += len(action.token_ids or ())
         self.policy_version = action.policy_version
         return span.length if span else 0
+
+    def answer(self, action: GenerationResult) -> ModelAnswer:
+        """The recorded action as the answer to the program's call."""
+        message = self.messages[-1]
+        ids = action.token_ids or ()
+        ending: Ending = "tool_calls" if message.get("tool_calls") else "stop"
+        return ModelAnswer(
+            message=message,
+            ending="length" if action.truncated else ending,
+            prompt_tokens=max(0, len(self.transcript.context) - len(ids)),
+            token_ids=ids,
+            logprobs=action.logprobs or (),
+        )
 
     def where(self) -> str:
         """The position in the run, for error messages."""
@@ -192,3 +238,20 @@ def clean_action(action: GenerationResult) -> GenerationResult:
     """The action without lone surrogates in its text; sampled ids do not change."""
     text = clean_text(action.text)
     return action if text is action.text else replace(action, text=text)
+
+
+def _clean_message(message: Message) -> Message:
+    return {**message, "content": clean_text(message["content"])}
+
+
+def _as_text(messages: Sequence[Message]) -> str:
+    """Messages for the eyes of a reader: the text of one of the user, else each with its role."""
+    if len(messages) == 1 and messages[0]["role"] == "user":
+        return messages[0]["content"]
+    return "\n\n".join(f"[{message['role']}] {spoken(message)}" for message in messages)
+
+
+def spoken(message: Message) -> str:
+    """A message's text, and its tool calls as JSON."""
+    calls = [json.dumps(call["function"]) for call in message.get("tool_calls", ())]
+    return "\n".join([message["content"], *calls]) if calls else message["content"]

@@ -21,7 +21,7 @@ from agentsgym.tokens.template import (
     rewriting,
     template_source,
 )
-from agentsgym.types import Message, Tokenizer
+from agentsgym.types import Message, Tokenizer, ToolSchema
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +64,17 @@ class PlainCodec:
         """Encode the contents of all messages and join them."""
         return Opening(tuple(i for message in messages for i in self._encode(message)), "")
 
-    def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
-        """Encode the last message, the one after the action."""
-        return Bridge(self._encode(messages[-1]), "")
+    def with_tools(self, tools: Sequence[ToolSchema]) -> "PlainCodec":
+        """This codec; raises ValueError if there are tools, which no template would show."""
+        if tools:
+            raise ValueError("a tokenizer without a chat template can't show tools to the model")
+        return self
+
+    def bridge(
+        self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
+    ) -> Bridge:
+        """Encode the last `new` messages, those after the action."""
+        return Bridge(tuple(i for message in messages[-new:] for i in self._encode(message)), "")
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them count as ordinary text."""
@@ -111,7 +119,15 @@ class TemplateCodec:
         """Render `messages` with the generation prompt and encode the text."""
         return self._opening(messages)[0]
 
-    def bridge(self, text: str, messages: Sequence[Message], action_ids: Sequence[int]) -> Bridge:
+    def with_tools(self, tools: Sequence[ToolSchema]) -> "TemplateCodec":
+        """This codec, for conversations without tools."""
+        if tools:
+            raise ValueError("tools are not supported yet")
+        return self
+
+    def bridge(
+        self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
+    ) -> Bridge:
         """The template's text between the action `messages[-2]` and the next action.
 
         `text` is the context as it was rendered before that action. History counts as rewritten if
@@ -119,6 +135,8 @@ class TemplateCodec:
         agent wrote it (ignoring white space around it). A template that drops earlier `<think>`
         blocks does so.
         """
+        if new != 1:
+            return Bridge(None, self.template.render(self._marked(messages)), "earlier")
         tail, now = self._appended(text, messages)
         if tail is None:
             marked = self._marked(messages)

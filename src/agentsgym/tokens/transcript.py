@@ -72,30 +72,31 @@ class Transcript:
         self._text = ""
         self._before: str | int = ""
         self._last_action: tuple[int, ...] | None = None
+        self._row = DraftRow("")
         self.rows: list[DraftRow] = []
 
     @property
     def context(self) -> Sequence[int]:
         """The ids that the next action is conditioned on."""
-        return self.rows[-1].token_ids if self.rows else ()
+        return self._row.token_ids
 
     def restart(self) -> None:
         """Begin a new row with the next observation; the row gets no earlier history."""
         self._last_action = None
 
-    def observe(self, messages: Sequence[Message]) -> None:
-        """Extend the context to `messages`, of which only the last one is new."""
+    def observe(self, messages: Sequence[Message], new: int = 1) -> None:
+        """Extend the context to `messages`, of which only the last `new` ones are new."""
         if self._codec is None:
             return
         self._before = self._text
         if self._last_action is None:
             self._open(messages, "episode")
             return
-        bridge = self._codec.bridge(self._text, messages, self._last_action)
+        bridge = self._codec.bridge(self._text, messages, self._last_action, new)
         if bridge.delta is None:
             self._open(messages, "template", bridge.rewrites)
         else:
-            self.rows[-1].observe(bridge.delta)
+            self._row.observe(bridge.delta)
             self._before = len(self._text)
             self._text = bridge.text
 
@@ -103,10 +104,11 @@ class Transcript:
         """Remove the last observation because it gets no answer. A row ends with an action; a row
         without one is removed."""
         self._text = self._text[: self._before] if isinstance(self._before, int) else self._before
-        if self.rows and not self.rows[-1].spans:
-            self.rows.pop()
+        if self._row.spans:
+            self._row.cut()
         elif self.rows:
-            self.rows[-1].cut()
+            self.rows.pop()  # a row without an action is the last one
+            self._row = self.rows[-1] if self.rows else DraftRow("")
 
     def ids_of(self, action: GenerationResult) -> tuple[int, ...]:
         """An action's token ids: its sampled ids, or its encoded text."""
@@ -118,18 +120,17 @@ class Transcript:
         """Append an action's tokens: its sampled ids, or the encoded text of a text agent."""
         if self._codec is None:
             return None
-        row = self.rows[-1]
         ids = self.ids_of(action)
         if action.token_ids is None:
-            row.sampled = False
+            self._row.sampled = False
         logprobs = action.logprobs if action.logprobs is not None else (0.0,) * len(ids)
         self._last_action = ids
-        return row.act(ids, logprobs, (episode, step))
+        return self._row.act(ids, logprobs, (episode, step))
 
     def _open(self, messages: Sequence[Message], begins: str, rewrites: str = "") -> None:
         assert self._codec is not None
         opening = self._codec.open(messages)
-        row = DraftRow(begins, rewrites)
-        row.observe(opening.token_ids)
-        self.rows.append(row)
+        self._row = DraftRow(begins, rewrites)
+        self._row.observe(opening.token_ids)
+        self.rows.append(self._row)
         self._text = opening.text

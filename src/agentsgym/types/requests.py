@@ -124,6 +124,10 @@ class ModelCall:
     stop: tuple[str, ...] = ()
 
 
+Prompt = str | list[Message] | ModelCall
+"""What an agent answers: a text of the user, the messages after its last answer, or a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """An engine's counts since its creation.

@@ -1,8 +1,9 @@
 """What stands behind the endpoint: the protocol of a backend, its answers, and its refusals."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import asdict, dataclass
+from typing import Literal, Protocol, Self
 
 from agentsgym.types import Message, ModelCall
 
@@ -19,6 +20,15 @@ class ModelAnswer:
     prompt_tokens: int
     token_ids: Sequence[int]
     logprobs: Sequence[float]
+
+    def to_json(self) -> str:
+        """The answer as a JSON text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The answer that `to_json` wrote."""
+        return cls(**json.loads(text))
 
 
 class CallRefused(Exception):

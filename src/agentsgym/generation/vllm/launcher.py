@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentsgym import keeper
 from agentsgym.child_process import free_ports
 from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
-from agentsgym.generation.vllm import keeper
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
 START_SECONDS = 1800.0

@@ -25,8 +25,11 @@ def keep(command: list[str]) -> int:
         command, stdin=subprocess.DEVNULL, start_new_session=True
     )
     signal.signal(signal.SIGTERM, lambda *_: _end(process))
+    stdin = sys.stdin.fileno()
+    # Where the kernel tells of the command's end, nobody waits for the next look.
+    watched = [stdin, os.pidfd_open(process.pid)] if hasattr(os, "pidfd_open") else [stdin]
     while process.poll() is None and os.getppid() == parent:
-        if select.select([sys.stdin], [], [], _LOOK)[0] and not os.read(sys.stdin.fileno(), 1):
+        if stdin in select.select(watched, [], [], _LOOK)[0] and not os.read(stdin, 1):
             break
     _end(process)
     return process.wait()

@@ -1,0 +1,152 @@
+"""The transcript of a program's calls: which row each call continues, and why another one begins.
+
+Each call comes with a whole conversation. If it is an earlier one, the sampled answer to that and
+what the program added, the call extends the row of that answer with the template's text for the new
+messages. Every other call begins a row, and `Row.begins` says why:
+
+* "episode": it is the first;
+* "branch": it goes on after an earlier answer after which another call went on already. The new
+  row begins with the recorded tokens up to there;
+* "retry": its conversation was answered before. The new row begins with the same tokens;
+* "history": it has the opening of an earlier conversation, but earlier turns were changed or
+  dropped;
+* "tools": so, but with other tools;
+* "conversation": it has another opening, as a sub-agent's;
+* "template": the chat template rewrote what it had written.
+
+No sampled token is encoded again, and none carries loss in more than one row.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.tokens.codec import Codec
+from agentsgym.tokens.transcript import DraftRow, Transcript
+from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
+
+_Key = bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """An answered call: the answer's place in its row, the context as text before it, and its
+    ids."""
+
+    row: DraftRow
+    span: StepSpan
+    text: str
+    token_ids: tuple[int, ...]
+
+
+class CallTranscript(Transcript):
+    """Records conversations that grow by an observation (`observe`), and calls (`call`)."""
+
+    def __init__(self, codec: Codec | None) -> None:
+        super().__init__(codec)
+        self._without_tools = codec
+        self._forget()
+
+    def restart(self) -> None:
+        """Begin a new row with the next observation or call, which continues no earlier one."""
+        super().restart()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._call: _Key | None = None
+        self._prompts: dict[_Key, _Answered] = {}
+        self._answers: dict[_Key, _Answered] = {}
+        self._openings: dict[_Key, set[_Key]] = {}
+
+    def call(self, call: ModelCall) -> None:
+        """Bring the context to the conversation of a call.
+
+        Raises ValueError if the chat template cannot show its messages or tools.
+        """
+        if self._without_tools is None:
+            return
+        self._codec = self._without_tools.with_tools(call.tools)
+        self._before = self._text
+        keys = _keys(call)
+        begins = self._reason(call, keys[0])
+        self._call = keys[-1]
+        last = len(call.messages) - 1
+        for at in reversed(range(last)):
+            if keys[at + 1] in self._answers:
+                self._continue(self._answers[keys[at + 1]], call.messages, last - at)
+                return
+        if self._call in self._prompts:
+            earlier = self._prompts[self._call]
+            self._copy(earlier.row, earlier.span.start, "retry")
+            self._text = earlier.text
+        else:
+            self._open(call.messages, begins)
+
+    def act(
+        self, action: GenerationResult, episode: int, step: int, message: Message | None = None
+    ) -> StepSpan | None:
+        """Append an action's tokens; `message` is the answer as the program gets it."""
+        span = super().act(action, episode, step)
+        if span is not None and self._call is not None and message is not None:
+            answered = _Answered(self._row, span, self._text, self.ids_of(action))
+            self._prompts[self._call] = answered
+            self._answers[_key(self._call, message)] = answered
+        return span
+
+    def _reason(self, call: ModelCall, tools: _Key) -> str:
+        """Why a row begins for a call that continues none; its opening is known from now on."""
+        own = _opening(call.messages)
+        before = self._openings.setdefault(own, set())
+        if self._call is None:
+            reason = "episode"
+        elif not before:
+            reason = "conversation"
+        else:
+            reason = "history" if tools in before else "tools"
+        before.add(tools)
+        return reason
+
+    def _continue(self, earlier: _Answered, messages: Sequence[Message], new: int) -> None:
+        """Go on after an earlier answer with the last `new` messages."""
+        assert self._codec is not None
+        bridge = self._codec.bridge(earlier.text, messages, earlier.token_ids, new)
+        if bridge.delta is None:
+            self._open(messages, "template", bridge.rewrites)
+            return
+        if len(earlier.row.token_ids) == earlier.span.stop:
+            self._row = earlier.row
+        else:
+            self._copy(earlier.row, earlier.span.stop, "branch")
+        self._row.observe(bridge.delta)
+        self._text = bridge.text
+
+    def _copy(self, row: DraftRow, stop: int, begins: str) -> None:
+        """Begin a row with the first `stop` tokens of another one as its context."""
+        self._row = DraftRow(begins, sampled=row.sampled)
+        self._row.observe(row.token_ids[:stop])
+        self.rows.append(self._row)
+
+
+def _keys(call: ModelCall) -> list[_Key]:
+    """A key for the tools, and one for each beginning of the conversation with these tools."""
+    keys = [_key(b"", list(call.tools))]
+    for message in call.messages:
+        keys.append(_key(keys[-1], message))
+    return keys
+
+
+def _opening(messages: Sequence[Message]) -> _Key:
+    """A key for the messages up to the first of the user."""
+    key = b""
+    for message in messages:
+        key = _key(key, message)
+        if message["role"] == "user":
+            break
+    return key
+
+
+def _key(before: _Key, value: Any) -> _Key:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True)
+    return hashlib.blake2b(before + text.encode(), digest_size=16).digest()

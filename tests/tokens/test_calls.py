@@ -1,0 +1,138 @@
+"""The transcript of a program's calls: which row each one continues, and why another begins."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym.tokens import codec_for
+from agentsgym.tokens.calls import CallTranscript
+from agentsgym.types import GenerationResult, ModelCall
+from chat_tokenizers import template, tokenizer_for
+
+TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
+
+
+def system(text):
+    return {"role": "system", "content": text}
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+def assistant(text):
+    return {"role": "assistant", "content": text}
+
+
+class Program:
+    """Calls a model that gives the answers that the test chooses."""
+
+    def __init__(self):
+        self.transcript = CallTranscript(codec_for(TOKENIZER))
+        self.steps = 0
+
+    def call(self, *messages, answer):
+        self.transcript.call(ModelCall(tuple(messages)))
+        ids = (*TOKENIZER.encode(answer, add_special_tokens=False), TOKENIZER.eos_token_id)
+        result = GenerationResult("", ids, (-0.5,) * len(ids), answer)
+        self.transcript.act(result, 0, self.steps, assistant(answer))
+        self.steps += 1
+        return [*messages, assistant(answer)]
+
+    @property
+    def rows(self):
+        return [
+            (row.begins, [span.step for span in row.spans], TOKENIZER.decode(row.token_ids))
+            for row in self.transcript.rows
+        ]
+
+
+def rendered(messages):
+    return TOKENIZER.apply_chat_template(messages, tokenize=False)
+
+
+def begun(program):
+    return [(begins, steps) for begins, steps, _ in program.rows]
+
+
+def test_a_conversation_that_goes_on_stays_one_row():
+    program = Program()
+    talk = program.call(system("Be brief."), user("Go."), answer="Where?")
+    talk = program.call(*talk, user("North."), answer="And now?")
+    talk = program.call(*talk, user("West."), answer="There.")
+    ((begins, steps, text),) = program.rows
+    assert (begins, steps) == ("episode", [0, 1, 2])
+    assert text + "\n" == rendered(talk)
+    row = program.transcript.rows[0]
+    for span, answer in zip(row.spans, ("Where?", "And now?", "There."), strict=True):
+        assert TOKENIZER.decode(row.token_ids[span.start : span.stop]) == f"{answer}<|im_end|>"
+        assert set(row.logprobs[span.start : span.stop]) == {-0.5}
+
+
+def test_a_changed_answer_begins_a_row():
+    program = Program()
+    program.call(user("Go."), answer="Where?")
+    program.call(user("Go."), assistant("WHERE?"), user("North."), answer="Fine.")
+    assert begun(program) == [("episode", [0]), ("history", [1])]
+    talk = [user("Go."), assistant("WHERE?"), user("North."), assistant("Fine.")]
+    assert program.rows[1][2] + "\n" == rendered(talk)
+
+
+def test_another_opening_is_another_conversation_and_the_first_one_goes_on():
+    program = Program()
+    talk = program.call(system("Plan."), user("Go."), answer="Ask the helper.")
+    helper = program.call(system("Help."), user("Where?"), answer="North.")
+    talk = program.call(*talk, user("North."), answer="Done.")
+    helper = program.call(*helper, user("Thanks."), answer="Bye.")
+    assert begun(program) == [("episode", [0, 2]), ("conversation", [1, 3])]
+    assert [text + "\n" for *_, text in program.rows] == [rendered(talk), rendered(helper)]
+
+
+def test_a_branch_begins_with_the_recorded_tokens():
+    program = Program()
+    talk = program.call(user("Go."), answer="Where?")
+    north = program.call(*talk, user("North."), answer="Cold.")
+    south = program.call(*talk, user("South."), answer="Warm.")
+    assert begun(program) == [("episode", [0, 1]), ("branch", [2])]
+    first, second = program.transcript.rows
+    stop = first.spans[0].stop
+    assert second.token_ids[:stop] == first.token_ids[:stop]
+    assert set(second.logprobs[:stop]) == {0.0}  # its first answer is context here
+    assert [text + "\n" for *_, text in program.rows] == [rendered(north), rendered(south)]
+
+
+def test_the_same_call_again_is_a_retry_with_the_same_context():
+    program = Program()
+    program.call(user("Go."), answer="Where?")
+    again = program.call(user("Go."), answer="What?")
+    program.call(*again, user("North."), answer="Yes.")
+    assert begun(program) == [("episode", [0]), ("retry", [1, 2])]
+    first, second = program.transcript.rows
+    start = first.spans[0].start
+    assert second.spans[0].start == start and second.token_ids[:start] == first.token_ids[:start]
+
+
+def test_a_withdrawn_call_leaves_no_tokens():
+    program = Program()
+    talk = program.call(user("Go."), answer="Where?")
+    before = list(program.transcript.rows[0].token_ids)
+    program.transcript.call(ModelCall((*talk, user("North."))))
+    program.transcript.withdraw()
+    assert list(program.transcript.rows[0].token_ids) == before
+    program.transcript.call(ModelCall((user("Else."),)))
+    program.transcript.withdraw()
+    assert begun(program) == [("episode", [0])]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 7), st.sampled_from("abc")), min_size=1, max_size=12))
+def test_whatever_a_program_continues_each_answer_is_in_one_row_after_its_conversation(moves):
+    program, talks = Program(), [[user("Go.")], [user("Help.")]]
+    for choice, word in moves:
+        talk = talks[choice % len(talks)]
+        talks.append([*program.call(*talk, answer=word), user(f"{word}?")])
+    steps = [step for _, steps, _ in program.rows for step in steps]
+    assert sorted(steps) == list(range(len(moves)))
+    for number, talk in enumerate(talks[2:]):
+        (row,) = [r for r in program.transcript.rows if number in [s.step for s in r.spans]]
+        (span,) = [span for span in row.spans if span.step == number]
+        assert TOKENIZER.decode(row.token_ids[: span.stop]) + "\n" == rendered(talk[:-1])
