@@ -111,6 +111,14 @@ BUILTIN = table(
 KNOWN = table(
     *BUILTIN.values(),
     BuiltinEnv(
+        name="Program",
+        path="agentsgym.envs.program.env.ProgramEnv",
+        help="Any program that calls a model; its calls are the steps.",
+        page="program",
+        extra="endpoint",
+        module="uvicorn",
+    ),
+    BuiltinEnv(
         name="OpenEnv",
         path="agentsgym.integrations.openenv.env.OpenEnvEnv",
         help="Any server of the OpenEnv protocol; `base_url` names it.",
@@ -119,4 +127,4 @@ KNOWN = table(
         module="aiohttp",
     ),
 )
-"""Also the one that plays another framework's environments, and needs its settings to be made."""
+"""Also those that play what the user names, and need settings to be made."""

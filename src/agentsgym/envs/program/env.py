@@ -1,0 +1,204 @@
+"""ProgramEnv: the calls that a program makes of the model are the steps of an episode."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.extras import ensure
+from agentsgym.envs.program.run import ClientSettings, Ended, ProgramRun
+from agentsgym.envs.program.server import program_server
+from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
+from agentsgym.envs.task_file import TaskFile
+from agentsgym.generation.serving.calls import ModelAnswer
+from agentsgym.types import ModelCall, Tokenizer, TrialInfo
+from agentsgym.types.names import ConfigError, import_from_here, import_path
+from agentsgym.types.text import short_repr
+
+MOST_PROGRAMS = 32
+"""Limit of programs at once: each has a thread that waits for its next call."""
+
+
+class ProgramFailed(RuntimeError):
+    """A program did not do its part; the message says what it did instead."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramState:
+    """A program that waits for the answer to `call`. `until` is the end of its time (monotonic
+    seconds), `calls` the number of its calls so far."""
+
+    run: ProgramRun
+    call: ModelCall
+    until: float
+    calls: int = 0
+
+
+class ProgramEnv(MultistepEnv):
+    """A program that calls a model through the APIs of OpenAI or Anthropic, such as an agent that
+    exists already. Each of its calls is a step; what it returns is the reward.
+
+    The program is a function `run(task, client)`, sync or async, or a command; or a subclass
+    overrides `run`. It returns the reward of the episode, which goes to its last step, or a list
+    with one reward per call in the order of the answers, or a dict with that as `"reward"` and
+    with `"win"` or `"metrics"`. It may also post rewards while it runs. Answers are sampled with
+    the settings of the run, whatever temperature the program asks for; its `max_tokens` and `stop`
+    count. The episodes of a trial are runs of the program; `client.trial` has the outcomes of the
+    earlier ones. With `carry: full` a later run may continue an earlier one's conversation.
+
+    A program that raises, exits with a status other than 0, runs out of time or never calls the
+    model fails its own rollout. One that calls after `max_steps_per_episode` calls is ended there,
+    and has the rewards that it posted.
+
+    Raises MissingExtra without the extra `endpoint`, and ConfigError unless exactly one program
+    is named.
+    """
+
+    blocking = True
+
+    class Settings(EnvSettings):
+        """The settings of a program."""
+
+        max_steps_per_episode: int = Field(50, description="calls of the model per episode")
+        function: Annotated[str | None, RESERVED] = Field(
+            None, description="dotted path of the function `run(task, client)`"
+        )
+        command: Annotated[list[str], RESERVED] = Field(
+            [], description="the command and its arguments; its last line is the reward"
+        )
+        tasks: OptionalPath = Field(None, description="JSON lines: the training tasks")
+        eval_tasks: OptionalPath = Field(None, description="JSON lines: the evaluation tasks")
+        time_limit: float = Field(600.0, gt=0, description="seconds that an episode may take")
+        programs: int = Field(
+            MOST_PROGRAMS, ge=1, le=MOST_PROGRAMS, description="programs that run at once"
+        )
+
+    config: Settings
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        for module in ("starlette", "uvicorn"):
+            ensure(module, "endpoint")
+        config = self.config
+        own = type(self).run is not ProgramEnv.run
+        if own + bool(config.function) + bool(config.command) != 1:
+            raise ConfigError(
+                f"{self.name}: name the program, as env_config.function or env_config.command, or "
+                "override run in a subclass; exactly one of them"
+            )
+        if config.carry == "summary":
+            raise ConfigError(f"{self.name}: carry must be none or full: a program can't reflect")
+        self.most_sessions = config.programs
+        self._function: Any = None
+        if config.function:
+            import_from_here(config.function)
+            self._function = import_path(config.function, True)
+
+    def run(self, task: dict[str, Any], client: ClientSettings) -> Any:
+        """Run the program on a task and return its reward or rewards; may be async."""
+        return self._function(task, client)
+
+    def get_train_dataset(self) -> Any:
+        """The tasks of the file `tasks`."""
+        return self._tasks("tasks")
+
+    def get_eval_dataset(self) -> Any:
+        """The tasks of the file `eval_tasks`."""
+        return self._tasks("eval_tasks")
+
+    def _tasks(self, key: str) -> Any:
+        path = getattr(self.config, key)
+        if path is None:
+            raise ConfigError(f"{self.name}: env_config.{key} must name a file of tasks")
+        tasks = TaskFile(Path(path).expanduser())
+        for number, task in enumerate(tasks, 1):
+            if not isinstance(task, dict):
+                raise ConfigError(
+                    f"{path}, line {number}: a task must be an object, got {short_repr(task)}"
+                )
+        return task_dataset(self, tasks)
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ProgramState:
+        return self._begin_episode(session_id, task_data, self.trial_info())
+
+    def _begin_episode(
+        self, session_id: str, task_data: dict[str, Any], trial: TrialInfo
+    ) -> ProgramState:
+        if isinstance(trial.last_state, ProgramState):
+            self._end_episode(session_id, trial.last_state)
+        server, until = program_server(), time.monotonic() + self.config.time_limit
+        run = server.open(session_id)
+        client = ClientSettings(server.base_url, run.key, trial.without_state())
+        try:
+            if self.config.command:
+                run.start_command(self.config.command, client, task_data)
+            else:
+                run.start_function(lambda: self.run(task_data, client))
+            event = self._next(run, until, 0)
+            if isinstance(event, Ended):
+                raise ProgramFailed(f"the program ended without a call of the model{_said(event)}")
+        except BaseException:
+            server.close(run, "the session has failed")
+            raise
+        return ProgramState(run, event, until)
+
+    def _end_episode(self, session_id: str, state: ProgramState) -> None:
+        program_server().close(state.run, "the episode is over")
+
+    def _format_prompt(self, state: ProgramState, step: int) -> Any:
+        return state.call
+
+    def _step_episode(
+        self, session_id: str, state: ProgramState, action: str
+    ) -> tuple[ProgramState, float, bool, dict[str, Any]]:
+        run = state.run
+        run.reply(ModelAnswer.from_json(action))
+        event = self._next(run, state.until, state.calls + 1)
+        posted = run.take_reward()
+        if isinstance(event, ModelCall):
+            return replace(state, call=event, calls=state.calls + 1), posted, False, {}
+        reward, info = _outcome(event)
+        return state, reward + posted, True, info
+
+    def _next(self, run: ProgramRun, until: float, calls: int) -> ModelCall | Ended:
+        """What the program does next. Raises ProgramFailed if it fails or its time is over."""
+        try:
+            event = run.next_event(until - time.monotonic())
+        except TimeoutError:
+            raise ProgramFailed(
+                f"the program made {calls} calls of the model and did not end within "
+                f"time_limit={self.config.time_limit:g} s"
+            ) from None
+        if isinstance(event, Ended) and event.error is not None:
+            raise ProgramFailed(f"the program failed after {calls} calls: {event.error.strip()}")
+        return event
+
+
+def _outcome(end: Ended) -> tuple[float, dict[str, Any]]:
+    """The last step's reward and info. Raises ProgramFailed for a result that is no reward."""
+    result = dict(end.result) if isinstance(end.result, Mapping) else {"reward": end.result}
+    reward = result.pop("reward", None)
+    info = result | ({"output": end.output} if end.output else {})
+    if isinstance(reward, list | tuple) and reward:
+        return _number(reward[-1]), info | {"step_rewards": list(reward)}
+    return _number(reward), info
+
+
+def _number(reward: Any) -> float:
+    if isinstance(reward, bool | int | float):
+        return float(reward)
+    raise ProgramFailed(
+        f"the program must return a reward, or a list with one for each call, got "
+        f"{short_repr(reward)}"
+    )
+
+
+def _said(end: Ended) -> str:
+    return f": {end.output.strip()}" if end.output.strip() else ""
