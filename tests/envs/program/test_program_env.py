@@ -1,0 +1,368 @@
+"""Programs as environments: their calls are steps, with the same tokens as our own loop."""
+
+import json
+import sys
+import time
+
+import httpx
+import numpy as np
+import openai
+import psutil
+import pytest
+
+from agentsgym import DirectOutputAgent, TwentyQuestionsEnv, make
+from agentsgym.envs import ConfigError
+from agentsgym.envs.program import ProgramEnv
+from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout.stepping import SteppedTrial
+from agentsgym.types import SamplingParams
+from chat_tokenizers import template, tokenizer_for
+from helpers import random_llama
+
+TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
+GAME = {"max_steps_per_episode": 4, "error_allowance": 9}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return random_llama(TOKENIZER)
+
+
+@pytest.fixture
+def agent(model):
+    return DirectOutputAgent(EmbeddedEngine(model, TOKENIZER), SamplingParams(max_tokens=8))
+
+
+def program(function, **config):
+    """An environment whose program is `function`."""
+
+    class Program(ProgramEnv):
+        def run(self, task, client):
+            return function(task, client)
+
+    return Program(TOKENIZER, config)
+
+
+def ask(client, *contents, **options):
+    """Call the model with plain HTTP; the answer's text."""
+    messages = [{"role": "user", "content": content} for content in contents]
+    answer = httpx.post(
+        f"{client.base_url}/chat/completions",
+        json={"model": "any", "messages": messages, **options},
+        headers={"Authorization": f"Bearer {client.api_key}"},
+        timeout=60,
+    )
+    answer.raise_for_status()
+    return answer.json()["choices"][0]["message"]["content"]
+
+
+def rollout_of(env, agent, task=None, **options):
+    (rollout,) = env.run_trial([task or {}], agent, **options).rollouts
+    return rollout
+
+
+def last_line(rollout):
+    return rollout.error.strip().splitlines()[-1]
+
+
+# -- the same as our own loop --------------------------------------------------------------------
+
+
+def with_openai(client):
+    api = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
+
+    def answer(messages):
+        done = api.chat.completions.create(model="gpt", messages=messages, temperature=0.1)
+        return done.choices[0].message.content
+
+    return answer
+
+
+def with_openai_streaming(client):
+    api = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
+
+    def answer(messages):
+        chunks = api.chat.completions.create(model="gpt", messages=messages, stream=True)
+        return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+
+    return answer
+
+
+def with_httpx(client):
+    http = httpx.Client(timeout=60)
+
+    def answer(messages):  # the key is in the path
+        body = {"model": "gpt", "messages": messages}
+        done = http.post(f"{client.session_url}/v1/chat/completions", json=body)
+        return done.json()["choices"][0]["message"]["content"]
+
+    return answer
+
+
+@pytest.mark.parametrize("connect", [with_openai, with_openai_streaming, with_httpx])
+def test_a_program_that_plays_our_game_gives_the_rollouts_of_run_trial(agent, connect):
+    game = TwentyQuestionsEnv(TOKENIZER, GAME)
+    tasks = game.get_train_dataset()[:2]["task_data"]
+
+    def play(task, client):
+        answer, rewards = connect(client), []
+        with SteppedTrial(TwentyQuestionsEnv(None, GAME), task) as trial:
+            while not trial.over:
+                rewards.append(trial.act(answer(trial.messages)))
+        return {"reward": rewards, "win": trial.facts.win}
+
+    ours = game.run_trial(tasks, agent, 2, seed=5).rollouts
+    theirs = program(play).run_trial(tasks, agent, 2, seed=5).rollouts
+    for one, other in zip(ours, theirs, strict=True):
+        assert other.error is None
+        for row, same in zip(one.rows, other.rows, strict=True):
+            assert np.array_equal(row.token_ids, same.token_ids)
+            assert row.spans == same.spans and row.begins == same.begins
+            assert np.allclose(row.logprobs, same.logprobs, atol=1e-5)
+        (episode,), (played,) = one.episodes, other.episodes
+        assert [s.reward for s in episode.steps] == [s.reward for s in played.steps]
+        assert episode.messages == played.messages
+        assert (episode.reward, episode.win) == (played.reward, played.win)
+
+
+# -- rewards -------------------------------------------------------------------------------------
+
+
+def test_a_number_is_the_reward_of_the_last_step(agent):
+    def play(task, client):
+        ask(client, "One?")
+        ask(client, "Two?")
+        return task["worth"]
+
+    (episode,) = rollout_of(program(play), agent, {"worth": 3}).episodes
+    assert [step.reward for step in episode.steps] == [0.0, 3.0] and episode.stop_reason == "done"
+
+
+def test_posted_rewards_belong_to_the_last_answered_call(agent):
+    def play(task, client):
+        for reward in (0.25, 0.5):
+            ask(client, "Go on?")
+            url = f"{client.session_url}/reward"
+            assert httpx.post(url, json={"reward": reward}).status_code == 200
+            assert httpx.post(url, json={"reward": reward}).status_code == 200
+        return 1.0
+
+    (episode,) = rollout_of(program(play), agent).episodes
+    assert [step.reward for step in episode.steps] == [0.5, 2.0]
+
+
+def test_a_reward_before_the_first_answer_is_refused(agent):
+    def play(task, client):
+        answer = httpx.post(f"{client.session_url}/reward", json={"reward": 1.0})
+        ask(client, "Go?")
+        return float(answer.status_code)
+
+    assert rollout_of(program(play), agent).final_reward == 400.0
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ([1.0, 2.0, 3.0], "info['step_rewards'] has 3 entries, the episode 1 steps"),
+        (None, "must return a reward"),
+        ("high", "must return a reward"),
+        (float("nan"), "must be a finite number"),
+    ],
+)
+def test_a_result_that_is_no_reward_fails_the_rollout(agent, result, message):
+    def play(task, client):
+        ask(client, "Go?")
+        return result
+
+    assert message in last_line(rollout_of(program(play), agent))
+
+
+# -- trials --------------------------------------------------------------------------------------
+
+
+def test_the_episodes_of_a_trial_are_runs_that_know_the_earlier_outcomes(agent):
+    def play(task, client):
+        ask(client, "Go?")
+        return {"reward": 1.0 + len(client.trial.outcomes), "win": True}
+
+    env = program(play, episodes_per_trial=3, free_shots=1)
+    rollout = rollout_of(env, agent)
+    assert [episode.reward for episode in rollout.episodes] == [1.0, 2.0, 3.0]
+    assert [episode.score_weight for episode in rollout.episodes] == [0.0, 1.0, 1.0]
+    assert [row.begins for row in rollout.rows] == ["episode"] * 3
+    assert rollout.final_reward == 2.5
+
+
+def test_with_carry_full_a_later_run_continues_the_conversation(agent):
+    talk = []
+
+    def play(task, client):
+        talk.append({"role": "user", "content": "Go?"})
+        body = {"model": "any", "messages": talk}
+        answer = httpx.post(f"{client.session_url}/v1/chat/completions", json=body).json()
+        talk.append(answer["choices"][0]["message"])
+        return 1.0
+
+    rollout = rollout_of(program(play, episodes_per_trial=2, carry="full"), agent)
+    (row,) = rollout.rows
+    assert [span.key for span in row.spans] == [(0, 0), (1, 0)]
+
+
+# -- faults --------------------------------------------------------------------------------------
+
+
+def test_a_program_that_raises_fails_alone(agent):
+    def play(task, client):
+        ask(client, "Go?")
+        if task["bad"]:
+            raise RuntimeError("the oven is cold")
+        return 1.0
+
+    tasks = [{"bad": False}, {"bad": True}, {"bad": False}]
+    good, bad, other = program(play).run_trial(tasks, agent).rollouts
+    assert good.final_reward == other.final_reward == 1.0
+    assert last_line(bad) == "RuntimeError: the oven is cold"
+    assert "the program failed after 1 calls" in bad.error and bad.agent_tokens == 0
+
+
+def test_a_program_that_never_calls_the_model_fails(agent):
+    rollout = rollout_of(program(lambda task, client: 1.0), agent)
+    assert "the program ended without a call of the model" in last_line(rollout)
+
+
+def test_a_program_that_hangs_fails_after_its_time(agent):
+    def play(task, client):
+        ask(client, "Go?")
+        time.sleep(60)
+
+    started = time.monotonic()
+    rollout = rollout_of(program(play, time_limit=0.5), agent)
+    assert time.monotonic() - started < 20
+    assert "made 1 calls of the model and did not end within time_limit=0.5 s" in rollout.error
+
+
+def test_a_program_that_goes_on_calling_is_stopped(agent):
+    refused = []
+
+    def play(task, client):
+        ask(client, "Go?")
+        while True:
+            try:
+                ask(client, "And now?")
+            except httpx.HTTPStatusError as error:
+                refused.append(error.response.json()["error"])
+                raise
+
+    (episode,) = rollout_of(program(play, max_steps_per_episode=3), agent).episodes
+    assert (len(episode.steps), episode.stop_reason) == (3, "max_steps")
+    until = time.monotonic() + 10
+    while not refused and time.monotonic() < until:
+        time.sleep(0.01)
+    assert refused[0]["code"] == "session_over"
+
+
+def test_another_key_reaches_no_session(agent):
+    def play(task, client):
+        ask(client, "Go?")
+        wrong = httpx.post(
+            f"{client.base_url}/chat/completions",
+            json={"model": "any", "messages": [{"role": "user", "content": "Hi."}]},
+            headers={"Authorization": "Bearer guess"},
+        )
+        return float(wrong.status_code)
+
+    rollout = rollout_of(program(play), agent)
+    assert rollout.final_reward == 401.0 and len(rollout.episodes[0].steps) == 1
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+COMMAND = """
+import json, os, openai
+api = openai.OpenAI()
+task = json.loads(os.environ["AGENTSGYM_TASK"])
+for question in task["questions"]:
+    api.chat.completions.create(
+        model=os.environ["AGENTSGYM_MODEL"], messages=[{"role": "user", "content": question}]
+    )
+print("some output")
+print(len(task["questions"]))
+"""
+
+
+def test_a_command_is_a_program(agent, tmp_path):
+    path = tmp_path / "agent.py"
+    path.write_text(COMMAND)
+    env = make("Program", TOKENIZER, {"command": [sys.executable, str(path)]})
+    rollout = rollout_of(env, agent, {"questions": ["One?", "Two?"]})
+    assert rollout.error is None
+    (episode,) = rollout.episodes
+    assert [step.reward for step in episode.steps] == [0.0, 2.0]
+    assert episode.steps[-1].info["output"] == "some output\n2\n"
+    assert [row.begins for row in rollout.rows] == ["episode", "conversation"]
+
+
+def shell(script, **config):
+    return make("Program", TOKENIZER, {"command": ["sh", "-c", script], **config})
+
+
+CALL = (
+    'curl -s $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" '
+    '-d \'{"model": "any", "messages": [{"role": "user", "content": "Go?"}]}\' > /dev/null; '
+)
+
+
+def test_the_reward_may_stand_in_a_file(agent):
+    script = CALL + 'echo \'{"reward": [0.5], "win": true}\' > $AGENTSGYM_REWARD_FILE; echo bye'
+    (episode,) = rollout_of(shell(script), agent).episodes
+    assert (episode.reward, episode.win) == (0.5, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (CALL + "echo oops >&2; exit 3", "exit status 3\noops"),
+        (CALL + "kill -9 $$", "exit status"),
+        (CALL + "echo fine", "its last line must be the reward"),
+        ("exit 4", "exit status 4"),
+        ("no-such-program-here", "not found"),
+    ],
+)
+def test_a_command_that_fails_says_how(agent, script, message):
+    assert message in rollout_of(shell(script), agent).error
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(agent, tmp_path):
+    script = f"{CALL} sleep 600 & echo $! > {tmp_path}/pid; sleep 600"
+    rollout = rollout_of(shell(script, time_limit=1.0), agent)
+    assert "did not end within time_limit=1 s" in rollout.error
+    pid, until = int((tmp_path / "pid").read_text()), time.monotonic() + 15
+    while psutil.pid_exists(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid)
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"command": ["true"], "function": "os.getcwd"},
+        {"command": ["true"], "carry": "summary"},
+        {"command": ["true"], "programs": 64},
+    ],
+)
+def test_settings_that_name_no_single_program_are_refused(config):
+    with pytest.raises(ConfigError, match="Program: "):
+        make("Program", None, config)
+
+
+def test_tasks_come_from_a_file(tmp_path):
+    path = tmp_path / "tasks.jsonl"
+    path.write_text("".join(json.dumps({"n": n}) + "\n" for n in range(3)))
+    env = make("Program", None, {"command": ["true"], "tasks": str(path)})
+    assert env.get_train_dataset()["task_data"] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    with pytest.raises(ConfigError, match="eval_tasks must name a file"):
+        env.get_eval_dataset()
