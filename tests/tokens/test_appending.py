@@ -82,7 +82,12 @@ def rendered_lengths(text, texts, count):
         context = codec.bridge(context, messages, (9,)).text
     lengths = []
     render = codec.template.render
-    codec.template.render = lambda messages: lengths[-1].append(len(messages)) or render(messages)
+
+    def counted(messages, **options):
+        lengths[-1].append(len(messages))
+        return render(messages, **options)
+
+    codec.template.render = counted
     for messages in conversations[4:]:
         lengths.append([])
         context = codec.bridge(context, messages, (9,)).text

@@ -3,12 +3,14 @@
 from agentsgym.tokens.check import TokenCheck, inspect_tokenizer
 from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for, warn_rewritten
 from agentsgym.tokens.speech import ActionText
+from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 
 __all__ = [
     "ActionText",
     "Codec",
     "DraftRow",
+    "ParsedAnswer",
     "PlainCodec",
     "TemplateCodec",
     "TokenCheck",

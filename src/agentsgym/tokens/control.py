@@ -9,7 +9,7 @@ encoded in one piece.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -104,6 +104,11 @@ class ControlTokens:
             tokens.append((match[0], self._id_of[match[0]]))
         return tokens
 
+    def first(self, text: str) -> int:
+        """Where the first control token in `text` begins; its length if there is none."""
+        matches = (match for match in self._theirs.finditer(text) if match[0] not in _MARKS)
+        return next((match.start() for match in matches), len(text))
+
     def _literal(self, token: str) -> tuple[int, ...]:
         """A control token as ordinary text; as itself if the tokenizer has no other encoding."""
         return self._spell(token) or self._ids_of(token)
@@ -141,6 +146,15 @@ class ControlTokens:
 
     def _ids_of(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of lists and dicts with each text in it changed, keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {map_texts(key, change): map_texts(one, change) for key, one in value.items()}
+    return [map_texts(one, change) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _between_marks(match: re.Match[str]) -> str:

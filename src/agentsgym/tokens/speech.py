@@ -47,13 +47,18 @@ class ActionText:
 
     def __call__(self, token_ids: Sequence[int]) -> str:
         """The action's text."""
-        ids = list(token_ids)
-        while ids and ids[-1] in self._ends:
-            ids.pop()
+        ids = self.without_end(token_ids)
         if self._structure.isdisjoint(ids):
             return self._decode(ids)
         parsed = self._parsed(ids)
         return self._spoken(ids) if parsed is None else parsed
+
+    def without_end(self, token_ids: Sequence[int]) -> list[int]:
+        """The ids without those at their end that end an action."""
+        ids = list(token_ids)
+        while ids and ids[-1] in self._ends:
+            ids.pop()
+        return ids
 
     def _parsed(self, ids: list[int]) -> str | None:
         """The content according to the tokenizer's own response template; None if there is no
@@ -69,13 +74,13 @@ class ActionText:
 
     def _spoken(self, ids: list[int]) -> str:
         if self._message in ids:
-            finals = [body for header, body in self._messages(ids) if _is_final(header)]
+            finals = [body for header, body in self.messages(ids) if _is_final(header)]
             return self._decode(finals[-1]) if finals else ""
         if self._channel in ids:
             return ""  # the answer was cut off in its header
         return self._decode(list(self._outside_blocks(ids)))
 
-    def _messages(self, ids: list[int]) -> Iterator[tuple[str, list[int]]]:
+    def messages(self, ids: list[int]) -> Iterator[tuple[str, list[int]]]:
         """Header and text of each message in `ids`."""
         header: list[int] = []
         body: list[int] | None = None

@@ -1,9 +1,12 @@
 """A tokenizer's chat template: rendering it, what it writes around messages, what it rewrites."""
 
+import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from posixpath import commonprefix
 from typing import Any
 
 from jinja2 import Environment, TemplateError, nodes
@@ -11,7 +14,7 @@ from jinja2.ext import Extension
 from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 
-from agentsgym.types import Message, Tokenizer
+from agentsgym.types import Message, Tokenizer, ToolCall, ToolSchema
 from agentsgym.types.text import visible
 
 logger = logging.getLogger(__name__)
@@ -22,6 +25,8 @@ PROBE = "agentsgymprobe"
 # Limits on a template's output: a constant, its own length per message, and copies of contents.
 _FREE = 1_000_000
 _GROWTH = 20
+_LAST = 4  # messages among which a refused one is looked for
+_RESULT = "agentsgymresult"
 
 # Arguments of `apply_chat_template` that a codec must set itself, or that return no text.
 _OURS = frozenset(
@@ -92,18 +97,16 @@ class ChatTemplate:
         self._as_parts = self._wants_parts()
         self.written = self._written()
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The conversation as text, with the generation prompt. Raises TemplateFailed."""
-        conversation = [_in_parts(m) for m in messages] if self._as_parts else list(messages)
+    def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
+        """The conversation as text, with the generation prompt unless `prompt` is False. Raises
+        TemplateFailed."""
         try:
-            rendered: Any = self._tokenizer.apply_chat_template(
-                conversation, tokenize=False, add_generation_prompt=True, **self._options
-            )
+            text = self._rendered([self._prepared(message) for message in messages], prompt)
         except Exception as error:  # a template may refuse a conversation with any exception
             reason = visible(f"{type(error).__name__}: {error}")[:500]
-            raise TemplateFailed(f"the chat template cannot render it: {reason}") from error
-        text = str(rendered)
-        length = sum(len(message["content"]) for message in messages)
+            at = self._refused(messages)
+            raise TemplateFailed(f"the chat template cannot render it{at}: {reason}") from error
+        length = sum(map(_length, messages))
         most = _FREE + len(self.source or "") * (len(messages) + 2) + _GROWTH * length
         if len(text) > most:
             raise TemplateFailed(
@@ -111,6 +114,67 @@ class ChatTemplate:
                 f"with {length}"
             )
         return text
+
+    def _rendered(self, conversation: list[Any], prompt: bool) -> str:
+        return str(
+            self._tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=prompt, **self._options
+            )
+        )
+
+    def _refused(self, messages: Sequence[Message]) -> str:
+        """Which of the last messages the template refuses, if it renders those before it."""
+        for end in range(len(messages) - 1, max(0, len(messages) - _LAST), -1):
+            try:
+                self._rendered([self._prepared(message) for message in messages[:end]], True)
+            except Exception:  # noqa: S112 - the error of the whole conversation is what counts
+                continue
+            return f" (message {end + 1}, of the role {messages[end]['role']!r})"
+        return ""
+
+    def _prepared(self, message: Message) -> dict[str, Any]:
+        """A message in the form that the template reads."""
+        prepared: dict[str, Any] = _in_parts(message) if self._as_parts else {**message}
+        return _in_form(prepared, *self._call_form) if "tool_calls" in message else prepared
+
+    @cached_property
+    def _call_form(self) -> tuple[bool, bool]:
+        """The form in which the template takes tool calls (see `_in_form`)."""
+        user, answer, result = calling()
+        for form in _CALL_FORMS:
+            try:
+                if PROBE in self._rendered([user, _in_form({**answer}, *form), result], True):
+                    return form
+            except Exception:  # noqa: S112 - a template may refuse a form with any exception
+                continue
+        return _CALL_FORMS[0]
+
+    @cached_property
+    def written_call(self) -> str:
+        """What the template writes of an answer that calls the tool `PROBE`, up to the answer's
+        end; "" if it refuses it."""
+        user, answer, _ = calling()
+        try:
+            before, both = self.render([user]), self.render([user, answer], prompt=False)
+        except TemplateFailed:
+            return ""
+        return both[len(commonprefix([before, both])) :]
+
+    def unshown(self) -> str:
+        """What the template does not show of tools, calls and results, if it gets the tool `PROBE`
+        among its options; "" if it shows all."""
+        user, answer, result = calling()
+        try:
+            before = self.render([user])
+            text = self.render([user, answer, {**result, "content": _RESULT}])
+        except TemplateFailed as error:
+            return f"calls of tools ({error})"
+        shown = {
+            "tools": PROBE in before,
+            "calls of tools": text.count(PROBE) > before.count(PROBE),
+            "results of tools": _RESULT in text,
+        }
+        return next((what for what, seen in shown.items() if not seen), "")
 
     def parts_around(self, roles: Sequence[str]) -> list[str]:
         """The template's own text before, between and after messages of these roles, one more than
@@ -171,7 +235,58 @@ class ChatTemplate:
 
 
 def _in_parts(message: Message) -> dict[str, Any]:
-    return {"role": message["role"], "content": [{"type": "text", "text": message["content"]}]}
+    return {**message, "content": [{"type": "text", "text": message["content"]}]}
+
+
+# Templates differ in how they take an answer that calls tools: the arguments as a JSON text
+# (DeepSeek), and no content where it is empty.
+_CALL_FORMS = ((False, False), (True, False), (False, True), (True, True))
+
+
+def _in_form(message: dict[str, Any], as_text: bool, no_content: bool) -> dict[str, Any]:
+    """A message with its calls in this form."""
+    message = {**message, "tool_calls": deepcopy(message["tool_calls"])}
+    if as_text:
+        for call in message["tool_calls"]:
+            arguments = call["function"]["arguments"]
+            call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
+    if no_content and not message["content"]:
+        message["content"] = None
+    return message
+
+
+def calling() -> tuple[Message, Message, Message]:
+    """A conversation in which the tool `PROBE` is called once; the text of its answer ends at a
+    value that no template writes around with tokens of its own."""
+    call: ToolCall = {
+        "type": "function",
+        "id": "call00000",
+        "function": {"name": PROBE, "arguments": {PROBE: 0}},
+    }
+    return (
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "Yes.", "tool_call_id": call["id"], "name": PROBE},
+    )
+
+
+PROBE_TOOL: ToolSchema = {
+    "type": "function",
+    "function": {
+        "name": PROBE,
+        "description": "Looks something up.",
+        "parameters": {
+            "type": "object",
+            "properties": {PROBE: {"type": "integer", "description": "what"}},
+            "required": [PROBE],
+        },
+    },
+}
+
+
+def _length(message: Message) -> int:
+    """The number of characters in a message."""
+    return len(message["content"]) + sum(len(str(call)) for call in message.get("tool_calls", ()))
 
 
 def template_source(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:
@@ -231,22 +346,23 @@ REWRITES = {
 """What a template changed (`Row.rewrites`), in words whose subject is the template."""
 
 
-def rewriting(was: str, now: str, messages: Sequence[Message]) -> str:
+def rewriting(was: str, now: str, messages: Sequence[Message], new: int = 1) -> str:
     """What changed between two renderings, in a word: "thoughts" (those of an earlier answer are
     dropped), "answer" (the text of the last answer changed), "opening" (what the template writes
     before it) or "earlier" (anything before).
 
-    `was` is the context before the last answer, `messages[-2]`, and that answer; `now` is the whole
-    conversation as it is rendered now.
+    `was` is the context before the last answer, which the last `new` messages follow, and that
+    answer; `now` is the whole conversation as it is rendered now.
     """
     if any(thought in was and thought not in now for thought in _thoughts(messages)):
         return "thoughts"
-    before = len(was) - len(messages[-2]["content"])
+    *read_before, answer = messages[: len(messages) - new]
+    before = len(was) - len(answer["content"])
     pairs = enumerate(zip(was, now, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
-    if at > before:
+    if at > before or (answer["content"] and at == before and "tool_calls" in answer):
         return "answer"
-    observation = messages[-3]["content"]
+    observation = read_before[-1]["content"] if read_before else ""
     read = was.rfind(observation, 0, before)
     return "opening" if at >= read + len(observation) else "earlier"
 
