@@ -1,23 +1,34 @@
 """The APIs of OpenAI and Anthropic through a real server, in front of a scripted backend."""
 
 import asyncio
+import json
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import anthropic
 import httpx
 import openai
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentsgym.generation.serving.app import create_app
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.generation.serving.exchanges import Exchanges
 from agentsgym.generation.serving.thread import ServerThread
 
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "weather",
-        "description": "The weather in a city.",
-        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
-    },
+CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
+HI = [{"role": "user", "content": "hi"}]
+BODY = {"model": "tiny", "messages": HI}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+FUNCTION = {"name": "weather", "description": "Of a city.", "parameters": SCHEMA}
+TOOL = {"type": "function", "function": FUNCTION}
+TOOLS = {
+    "chat": [TOOL],
+    "responses": [{"type": "function", **FUNCTION}],
+    "messages": [{"name": "weather", "description": "Of a city.", "input_schema": SCHEMA}],
 }
 
 
@@ -34,19 +45,15 @@ def said(text, *calls, ending=None):
 
 class Script:
     """A backend that gives `answers` in turn, the last one for ever, and keeps what it was given.
-
-    A call waits until `free` is set.
-    """
+    Calls wait while `free` is not set."""
 
     def __init__(self):
+        self.free = threading.Event()
         self.reset()
 
     def reset(self, *answers):
         self.answers = list(answers) or [said("hello")]
-        self.calls = []
-        self.rewards = []
-        self.keys = None
-        self.free = asyncio.Event()
+        self.calls, self.rewards, self.keys = [], [], None
         self.free.set()
 
     async def models(self, key):
@@ -57,7 +64,8 @@ class Script:
     async def answer(self, key, call):
         self.calls.append((key, call))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        await self.free.wait()
+        while not self.free.is_set():
+            await asyncio.sleep(0.002)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -65,53 +73,489 @@ class Script:
     async def reward(self, key, session, value):
         self.rewards.append((key, session, value))
 
+    def wait_for(self, calls):
+        deadline = time.monotonic() + 10
+        while len(self.calls) < calls:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
 
 @pytest.fixture(scope="module")
-def served():
-    script, exchanges = Script(), Exchanges()
-    with ServerThread(create_app(script, exchanges)) as server:
-        server.script, server.exchanges = script, exchanges
+def server():
+    script = Script()
+    with ServerThread(create_app(script)) as server:
+        server.script = script
         yield server
 
 
 @pytest.fixture
-def script(served):
-    served.script.reset()
-    return served.script
+def script(server):
+    server.script.reset()
+    return server.script
 
 
 @pytest.fixture(scope="module")
-def chat(served):
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="KEY", max_retries=0) as client:
-        yield client.chat.completions
+def http(server):
+    with httpx.Client(base_url=server.url) as client:
+        yield client
 
 
-def test_a_chat_completion_becomes_a_call_of_the_model(script, chat):
+@pytest.fixture(scope="module")
+def by_openai(server):
+    url = f"{server.url}/v1"
+    with openai.OpenAI(base_url=url, api_key="KEY", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def by_anthropic(server):
+    with anthropic.Anthropic(base_url=server.url, api_key="KEY", max_retries=0) as client:
+        yield client
+
+
+def text_of(response):
+    return response.json()["choices"][0]["message"]["content"]
+
+
+# -- the three APIs ------------------------------------------------------------------------------
+
+
+def test_a_chat_completion_becomes_a_call(script, by_openai):
     script.reset(said("It is sunny.", ending="length"))
-    answer = chat.create(
+    answer = by_openai.chat.completions.create(
         model="tiny",
         messages=[
             {"role": "developer", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "text", "text": "And in Rome?"}]},
+            {"role": "user", "content": [{"type": "text", "text": t} for t in ("And", "Rome?")]},
         ],
-        tools=[WEATHER],
+        tools=[TOOL],
         max_tokens=5,
         stop="\n",
-        temperature=0.3,
     )
     ((key, call),) = script.calls
     assert key == "KEY"
     assert call.messages == (
         {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": "And in Rome?"},
+        {"role": "user", "content": "And\nRome?"},
     )
-    assert (call.tools, call.max_tokens, call.stop) == ((WEATHER,), 5, ("\n",))
+    assert (call.tools, call.max_tokens, call.stop) == ((TOOL,), 5, ("\n",))
     (choice,) = answer.choices
     assert (choice.message.content, choice.finish_reason) == ("It is sunny.", "length")
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 3)
 
 
-def test_the_path_can_have_the_key(served, script):
-    body = {"model": "tiny", "messages": [{"role": "user", "content": "?"}]}
-    httpx.post(f"{served.url}/sessions/ABC/v1/chat/completions", json=body).raise_for_status()
+def test_responses_say_that_they_were_cut(script, by_openai):
+    script.reset(said("It is", ending="length"))
+    answer = by_openai.responses.create(model="tiny", input="Rome?", max_output_tokens=3)
+    assert script.calls[0][1].max_tokens == 3
+    assert (answer.output_text, answer.status) == ("It is", "incomplete")
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (7, 3)
+
+
+def test_messages_of_anthropic(script, by_anthropic):
+    script.reset(said("It is", ending="length"))
+    answer = by_anthropic.messages.create(
+        model="tiny", messages=HI, max_tokens=3, stop_sequences=["\n"]
+    )
+    ((key, call),) = script.calls
+    assert (key, call.max_tokens, call.stop) == ("KEY", 3, ("\n",))
+    assert (answer.content[0].text, answer.stop_reason) == ("It is", "max_tokens")
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (7, 3)
+
+
+def test_a_conversation_with_tools_is_the_same_call_in_each_api(script, http):
+    use = {"id": "call_0", "name": "weather"}
+    called = {"name": "weather", "arguments": '{"city": "Rome"}'}
+    chat = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Rome?"},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "call_0", "type": "function", "function": called}],
+        },
+        {"role": "tool", "tool_call_id": "call_0", "content": "sunny"},
+        {"role": "user", "content": "Sure?"},
+    ]
+    responses = [
+        {"role": "user", "content": "Rome?"},
+        {"type": "function_call", "call_id": "call_0", **called},
+        {"type": "function_call_output", "call_id": "call_0", "output": "sunny"},
+        {"role": "user", "content": [{"type": "input_text", "text": "Sure?"}]},
+    ]
+    tool_use = {"type": "tool_use", **use, "input": {"city": "Rome"}}
+    found = {"type": "tool_result", "tool_use_id": "call_0", "content": "sunny"}
+    messages = [
+        {"role": "user", "content": "Rome?"},
+        {"role": "assistant", "content": [tool_use]},
+        {"role": "user", "content": [found, {"type": "text", "text": "Sure?"}]},
+    ]
+    for path, body in {
+        CHAT: {"messages": chat, "tools": TOOLS["chat"]},
+        RESPONSES: {
+            "input": responses,
+            "instructions": "Be brief.",
+            "tools": TOOLS["responses"],
+        },
+        MESSAGES: {
+            "messages": messages,
+            "system": [{"type": "text", "text": "Be brief."}],
+            "tools": TOOLS["messages"],
+        },
+    }.items():
+        http.post(path, json={"model": "tiny", **body}).raise_for_status()
+    first, *others = [call for _, call in script.calls]
+    assert first.messages[2:4] == (
+        said("", ("weather", {"city": "Rome"})).message,
+        {"role": "tool", "content": "sunny", "tool_call_id": "call_0", "name": "weather"},
+    )
+    assert others == [first, first]
+
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+calls = st.tuples(texts.filter(bool), st.dictionaries(texts, values, max_size=3))
+answers = st.builds(lambda text, calls: said(text, *calls), texts, st.lists(calls, max_size=2))
+
+
+def by_chat(client, stream, messages):
+    body = {"model": "tiny", "messages": messages, "tools": TOOLS["chat"]}
+    if not stream:
+        return [client.chat.completions.create(**body).choices[0].message]
+    options = {"include_usage": True}
+    with client.chat.completions.stream(**body, stream_options=options) as events:
+        answer = events.get_final_completion()
+    assert answer.usage.completion_tokens == 3
+    return [answer.choices[0].message.model_dump()]
+
+
+def by_responses(client, stream, messages):
+    body = {"model": "tiny", "input": messages, "tools": TOOLS["responses"]}
+    if not stream:
+        return client.responses.create(**body).output
+    with client.responses.stream(**body) as events:
+        answer = events.get_final_response()
+    assert answer.usage.output_tokens == 3
+    return answer.to_dict()["output"]
+
+
+def by_messages(client, stream, messages):
+    body = {"model": "tiny", "messages": messages, "tools": TOOLS["messages"], "max_tokens": 9}
+    if not stream:
+        answer = client.messages.create(**body)
+    else:
+        with client.messages.stream(**body) as events:
+            answer = events.get_final_message()
+    assert answer.usage.output_tokens == 3
+    return [{"role": "assistant", "content": answer.content}]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("ask", [by_chat, by_responses, by_messages])
+@settings(max_examples=12, deadline=None)
+@given(answer=answers)
+def test_an_answer_comes_back_as_it_was(server, by_openai, by_anthropic, ask, stream, answer):
+    server.script.reset(answer)
+    client = by_anthropic if ask is by_messages else by_openai
+    answered = ask(client, stream, HI)
+    ask(client, stream, [*HI, *answered, *HI])
+    hi = {"role": "user", "content": "hi"}
+    assert server.script.calls[1][1].messages == (hi, answer.message, hi)
+
+
+def test_a_stream_comes_in_pieces(script, http):
+    script.reset(said("abcdefgh" * 30))
+    with http.stream("POST", CHAT, json={**BODY, "stream": True}) as response:
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert lines.pop() == "[DONE]"
+    deltas = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines]
+    assert "".join(deltas) == "abcdefgh" * 30
+    assert len(deltas) > 5
+
+
+def test_what_concerns_sampling_is_accepted(script, http):
+    wishes = {"temperature": 0.1, "top_p": 0.5, "seed": 3, "presence_penalty": 1, "n": 1}
+    for choice in ("required", {"type": "function", "function": {"name": "weather"}}):
+        body = {**BODY, **wishes, "tools": [TOOL], "tool_choice": choice}
+        assert http.post(CHAT, json=body).status_code == 200
+    assert all(call.tools == (TOOL,) for _, call in script.calls)
+
+
+@pytest.mark.parametrize(
+    ("path", "tools", "choice"),
+    [(CHAT, "chat", "none"), (MESSAGES, "messages", {"type": "none"})],
+)
+def test_tools_that_must_not_be_called_are_not_offered(script, http, path, tools, choice):
+    body = {**BODY, "tools": TOOLS[tools], "tool_choice": choice}
+    http.post(path, json=body).raise_for_status()
+    assert script.calls[0][1].tools == ()
+
+
+# -- keys, rewards, models -----------------------------------------------------------------------
+
+
+def test_the_path_can_have_the_key(script, http):
+    http.post(f"/sessions/ABC{CHAT}", json=BODY, headers={"Authorization": "Bearer no"})
     assert script.calls[0][0] == "ABC"
+
+
+def test_a_wrong_key_is_refused_in_each_form(script, http, by_openai, by_anthropic):
+    script.keys = {"another"}
+    with pytest.raises(openai.AuthenticationError, match="this key is wrong") as refused:
+        by_openai.chat.completions.create(**BODY)
+    assert refused.value.code == "invalid_api_key"
+    with pytest.raises(anthropic.AuthenticationError, match="this key is wrong") as refused:
+        by_anthropic.messages.create(**BODY, max_tokens=3)
+    assert refused.value.body["error"]["type"] == "authentication_error"
+    assert http.get("/v1/models").status_code == 401
+    assert script.calls == []
+
+
+def test_rewards(script, http):
+    http.post("/sessions/s1/reward", json={"reward": 1}, headers={"Authorization": "Bearer K"})
+    http.post("/sessions/K/reward", json={"reward": -0.5})
+    assert script.rewards == [("K", "s1", 1.0), ("K", "K", -0.5)]
+    for wrong in ('{"reward": "1"}', '{"reward": NaN}', '{"reward": 1e999}', "{}"):
+        assert http.post("/sessions/K/reward", content=wrong).status_code == 400
+    assert len(script.rewards) == 2
+
+
+def test_models_and_health(script, http, by_openai):
+    assert [model.id for model in by_openai.models.list()] == ["tiny"]
+    assert http.get("/health").json() == {"status": "ok"}
+
+
+# -- bad input -----------------------------------------------------------------------------------
+
+
+def message(content, **more):
+    return json.dumps({**BODY, "messages": [{"role": "user", "content": content}], **more})
+
+
+BAD = {
+    "not JSON": ("{", 400, "not valid JSON"),
+    "not an object": ("[]", 400, "must be a JSON object"),
+    "NaN": ('{"model": "tiny", "top_p": NaN}', 400, "not valid JSON"),
+    "a deep bomb": ("[" * 100_000, 400, "recursion limit"),
+    "a lone surrogate": (message("\ud800"), 400, "not valid JSON"),
+    "not UTF-8": (b'{"model": "\xff"}', 400, "not valid JSON"),
+    "a huge number": (message("x", max_tokens=10**400), 400, "max_tokens: .*less than"),
+    "no messages": ('{"model": "tiny"}', 400, "messages: Field required"),
+    "empty messages": ('{"model": "tiny", "messages": []}', 400, "messages: .*at least 1"),
+    "a number as text": (message(5), 400, "messages.0.content.0: .*valid string"),
+    "an image": (message([{"type": "image_url"}]), 400, "reads text.*'image_url'"),
+    "another model": (message("x", model="gpt"), 404, "no model 'gpt'; there is tiny"),
+    "a flag as number": (message("x", max_tokens=True), 400, "max_tokens: .*integer"),
+    "several answers": (message("x", n=2), 400, "n must be 1"),
+    "a schema": (message("x", response_format={"type": "json_object"}), 400, "no other format"),
+    "log-probabilities": (message("x", logprobs=True), 400, "logprobs is not supported"),
+    "a tool without a name": (message("x", tools=[{"type": "function"}]), 400, "tools.0.name"),
+    "an empty stop": (message("x", stop=""), 400, "stop.0: .*at least 1"),
+    "a huge body": (b" " * (33 * 2**20), 413, "at most 32 MiB"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_chat_completions_get_a_sentence(script, http, case):
+    content, status, sentence = BAD[case]
+    response = http.post(CHAT, content=content)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (status, "invalid_request_error")
+    with pytest.raises(AssertionError, match=sentence):
+        raise AssertionError(error["message"])
+    assert script.calls == []
+
+
+def test_arguments_of_history_must_be_json(script, http):
+    called = {"name": "weather", "arguments": "{city}"}
+    answer = {"role": "assistant", "tool_calls": [{"id": "c", "function": called}]}
+    response = http.post(CHAT, json={**BODY, "messages": [*HI, answer]})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+    assert "arguments are not valid JSON" in response.text
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id is not supported"),
+        ({"background": True}, "background is not supported"),
+        ({"tools": [{"type": "web_search"}]}, "tools.0"),
+        ({"text": {"format": {"type": "json_schema"}}}, "no other format"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "'reasoning'"),
+    ],
+)
+def test_what_responses_cannot_do_gets_a_sentence(script, http, more, sentence):
+    response = http.post(RESPONSES, json={"model": "tiny", "input": "hi", **more})
+    assert response.status_code == 400
+    assert sentence in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "'image'"),
+        ({"messages": [*HI, {"role": "assistant", "content": "The"}]}, "cannot be begun here"),
+        ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools.0"),
+    ],
+)
+def test_what_messages_cannot_do_gets_a_sentence_of_anthropic(script, http, more, sentence):
+    response = http.post(MESSAGES, json={**BODY, "max_tokens": 3, **more})
+    assert (response.status_code, response.json()["type"]) == (400, "error")
+    assert sentence in response.json()["error"]["message"]
+
+
+def test_unknown_paths_and_methods(script, http):
+    for response in (http.post("/v1/embeddings", json={}), http.get(CHAT)):
+        assert response.status_code in (404, 405)
+        assert response.json()["error"]["message"]
+
+
+def test_a_fault_of_the_backend_ends_one_call(script, http):
+    script.reset(
+        CallRefused("too long", 400, code="context_length_exceeded"), OSError("x"), said("ok")
+    )
+    response = http.post(CHAT, json=BODY)
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+    response = http.post(CHAT, json=BODY)
+    assert (response.status_code, response.json()["error"]["type"]) == (500, "server_error")
+    assert text_of(http.post(CHAT, json=BODY)) == "ok"
+
+
+def test_control_characters_pass(script, http):
+    http.post(CHAT, content=message("\x00\x1b[2J\u2028")).raise_for_status()
+    assert script.calls[0][1].messages[0]["content"] == "\x00\x1b[2J\u2028"
+
+
+# -- retries -------------------------------------------------------------------------------------
+
+
+def test_an_idempotency_key_gets_the_same_answer(script, http):
+    script.reset(said("first"), said("second"), said("third"))
+    named = {"Idempotency-Key": "one", "Authorization": "Bearer A"}
+    first, again = (http.post(CHAT, json=BODY, headers=named) for _ in range(2))
+    assert first.json() == again.json()
+    other = http.post(CHAT, json=BODY, headers={**named, "Authorization": "Bearer B"})
+    assert (text_of(first), text_of(other)) == ("first", "second")
+    assert http.post(CHAT, content=message("x"), headers=named).status_code == 422
+    assert len(script.calls) == 2
+
+
+def test_a_failure_is_not_kept_for_its_idempotency_key(script, http):
+    script.reset(CallRefused("busy", 503), said("ok"))
+    named = {"Idempotency-Key": "two"}
+    assert http.post(CHAT, json=BODY, headers=named).status_code == 503
+    assert text_of(http.post(CHAT, json=BODY, headers=named)) == "ok"
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(script, http, answered):
+    script.reset(said("first"), said("second"))
+    script.free.clear()
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(CHAT, json=BODY, timeout=0.05)
+    if answered:  # before the retry comes; else while it waits
+        script.free.set()
+    else:
+        threading.Timer(0.05, script.free.set).start()
+    assert text_of(http.post(CHAT, json=BODY)) == "first"
+    assert text_of(http.post(CHAT, json=BODY)) == "second"
+    assert len(script.calls) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_connection_that_breaks_within_an_answer_leaves_it(server, script, http, stream):
+    long = "x" * 20_000_000  # more than the buffers of both sockets
+    script.reset(said(long), said("second"))
+    content = json.dumps({**BODY, "stream": stream}).encode()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
+        client.sendall(head.encode() + content)
+        assert client.recv(1000)
+    assert long[:1000] in http.post(CHAT, content=content).text
+    assert len(script.calls) == 1
+    assert "second" in http.post(CHAT, content=content).text
+
+
+def test_identical_calls_at_once_are_calls_of_their_own(script, http):
+    script.reset(*(said(str(number)) for number in range(200)))
+    script.free.clear()
+    with ThreadPoolExecutor(20) as threads:
+        waiting = [threads.submit(http.post, CHAT, json=BODY) for _ in range(20)]
+        script.wait_for(calls=20)
+        script.free.set()
+        assert {int(text_of(one.result())) for one in waiting} == set(range(20))
+
+
+def test_two_hundred_calls_at_once(server, script):
+    async def ask():
+        limits = httpx.Limits(max_connections=None)
+        async with httpx.AsyncClient(base_url=server.url, limits=limits, timeout=60) as client:
+            asked = (client.post(CHAT, content=message(str(n))) for n in range(200))
+            return await asyncio.gather(*asked)
+
+    assert {text_of(response) for response in asyncio.run(ask())} == {"hello"}
+    assert {int(call.messages[0]["content"]) for _, call in script.calls} == set(range(200))
+
+
+async def count(exchanges, key, digests):
+    """How many calls of the backend these requests, which are all left, cost."""
+    made = []
+
+    async def answer():
+        made.append(1)
+        return said("x")
+
+    for digest in digests:
+        exchange = exchanges.begin(key, str(digest).encode(), None, answer)
+        await exchange.task
+        exchanges.left(exchange)
+    return len(made)
+
+
+def test_what_is_kept_for_a_key_is_limited_and_can_be_dropped():
+    async def play():
+        exchanges = Exchanges()
+        assert await count(exchanges, "A", range(100)) == 100
+        assert await count(exchanges, "A", range(90, 100)) == 0
+        assert await count(exchanges, "B", range(90, 100)) == 10
+        assert await count(exchanges, "A", range(10)) == 10
+        exchanges.forget("A")
+        assert await count(exchanges, "A", range(90, 100)) == 10
+        assert await count(exchanges, "B", range(90, 100)) == 0
+
+    asyncio.run(play())
+
+
+# -- the thread ----------------------------------------------------------------------------------
+
+
+def test_a_server_ends_while_calls_hang():
+    script = Script()
+    script.free.clear()
+    server = ServerThread(create_app(script))
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(httpx.post, server.url + CHAT, json=BODY, timeout=60)
+        script.wait_for(calls=1)
+        begun = time.monotonic()
+        server.close()
+        assert time.monotonic() - begun < 5
+        assert waiting.exception(timeout=5) or waiting.result().status_code == 500
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{server.url}/health")
+    server.close()
+
+
+def test_a_port_in_use_is_an_error(server):
+    with pytest.raises(OSError):
+        ServerThread(create_app(Script()), port=server.port)

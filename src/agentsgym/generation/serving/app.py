@@ -7,7 +7,6 @@ status and a sentence and touches nothing else.
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -19,19 +18,23 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from agentsgym.generation.serving.body import Body, CallBody, JsonObject, Reply, to_json
 from agentsgym.generation.serving.calls import Backend, CallRefused
 from agentsgym.generation.serving.chat import ChatBody
 from agentsgym.generation.serving.exchanges import Exchange, Exchanges
-
-logger = logging.getLogger(__name__)
+from agentsgym.generation.serving.messages import MessagesBody
+from agentsgym.generation.serving.responses import ResponsesBody
+from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
 
 _LARGEST_BODY = 32 * 2**20  # bytes
 _CHUNK = 2**16  # bytes of an answer that are sent at once
 _NOTICE = 0.005  # seconds before a stream ends, to notice a client that left in its middle
 _TURNS = 4  # of the event loop, after which a connection that closed before is known to be closed
 
-_APIS: dict[str, type[CallBody]] = {"/v1/chat/completions": ChatBody}
+_APIS: dict[str, type[CallBody]] = {
+    "/v1/chat/completions": ChatBody,
+    "/v1/responses": ResponsesBody,
+    "/v1/messages": MessagesBody,
+}
 
 
 def create_app(
@@ -58,7 +61,11 @@ def create_app(
             Mount("/sessions/{session}", routes=[*apis, reward]),
             *routes,
         ],
-        exception_handlers={CallRefused: _refused, HTTPException: _no_such_route},
+        exception_handlers={
+            CallRefused: _refused,
+            HTTPException: _no_such_route,
+            Exception: _failed,
+        },
     )
 
 
@@ -121,18 +128,15 @@ class _Delivery(Response):
         self._body = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        delivered = False
         gone = asyncio.create_task(_gone(receive))
         try:
             await asyncio.wait({gone, self._exchange.task}, return_when=asyncio.FIRST_COMPLETED)
-            if not gone.done():
-                delivered = await self._send(send, gone)
+            if gone.done() or not await self._sent(send, gone):
+                self._exchanges.left(self._exchange)
         finally:
             gone.cancel()
-            if not delivered:
-                self._exchanges.left(self._exchange)
 
-    async def _send(self, send: Send, gone: asyncio.Task[None]) -> bool:
+    async def _sent(self, send: Send, gone: asyncio.Task[None]) -> bool:
         """Whether all of it was sent to a client that was there. Raises CallRefused."""
         chunks, headers = self._response()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -146,17 +150,11 @@ class _Delivery(Response):
 
     def _response(self) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
         exchange, body = self._exchange, self._body
-        try:
-            reply = Reply(exchange.id, exchange.created, body.model, exchange.task.result())
-            if body.stream:
-                headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-                return list(body.events(reply)), headers
-            content = to_json(body.answer(reply)).encode()
-        except CallRefused:
-            raise
-        except Exception:
-            logger.exception("a call of the model failed")
-            raise CallRefused("the server failed", 500, "server_error") from None
+        reply = Reply(exchange.id, exchange.created, body.model, exchange.task.result())
+        if body.stream:
+            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+            return list(body.events(reply)), headers
+        content = to_json(body.answer(reply)).encode()
         chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
         length = str(len(content)).encode()
         return chunks, [(b"content-type", b"application/json"), (b"content-length", length)]
@@ -201,16 +199,15 @@ def _json(content: JsonObject, status: int = 200) -> Response:
 
 def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallRefused)
-    shown = {
-        "message": str(error),
-        "type": error.kind,
-        "param": error.param,
-        "code": error.code,
-    }
-    return _json({"error": shown}, error.status)
+    form = MessagesBody if request.url.path.endswith("/v1/messages") else CallBody
+    return _json(form.error(error), error.status)
 
 
 def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.url.path[:200]}"
     return _refused(request, CallRefused(f"{where}: {error.detail}", error.status_code))
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return _refused(request, CallRefused("the server failed", 500, "server_error"))

@@ -1,0 +1,157 @@
+"""Anthropic's Messages: bodies, answers and streams."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from agentsgym.generation.serving import wire
+from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.generation.serving.wire import (
+    Arguments,
+    Body,
+    CallBody,
+    JsonObject,
+    Name,
+    Reply,
+    Texts,
+)
+from agentsgym.types import Message
+
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_ERRORS = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
+class _TextBlock(Body):
+    type: Literal["text"]
+    text: str
+
+
+class _ToolUse(Body):
+    type: Literal["tool_use"]
+    id: str
+    name: Name
+    input: Arguments
+
+
+class _ToolResult(Body):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: Texts = Field([])
+
+
+def _blocks(content: Any) -> Any:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+_ByType = Field(discriminator="type")
+_Blocks = BeforeValidator(_blocks)
+
+
+class _UserTurn(Body):
+    role: Literal["user"]
+    content: Annotated[list[Annotated[_TextBlock | _ToolResult, _ByType]], _Blocks]
+
+    def messages(self) -> Iterator[Message]:
+        """The messages in their order; texts that follow each other are one."""
+        texts: list[str] = []
+        for block in self.content:
+            if isinstance(block, _TextBlock):
+                texts.append(block.text)
+                continue
+            if texts:
+                yield wire.said("user", texts)
+            texts = []
+            yield wire.result(block.tool_use_id, block.content)
+        if texts or not self.content:
+            yield wire.said("user", texts)
+
+
+class _AssistantTurn(Body):
+    role: Literal["assistant"]
+    content: Annotated[list[Annotated[_TextBlock | _ToolUse, _ByType]], _Blocks]
+
+    def messages(self) -> Iterator[Message]:
+        texts = [block.text for block in self.content if isinstance(block, _TextBlock)]
+        used = [block for block in self.content if isinstance(block, _ToolUse)]
+        yield wire.answered(texts, [wire.tool_call(use.id, use.name, use.input) for use in used])
+
+
+_Turn = Annotated[_UserTurn | _AssistantTurn, Field(discriminator="role")]
+
+
+class MessagesBody(CallBody):
+    """The body of a request to /v1/messages."""
+
+    messages: list[_Turn] = Field(min_length=1)
+    system: Texts = Field([])
+
+    def conversation(self) -> Iterator[Message]:
+        """The messages. Raises CallRefused."""
+        if self.messages[-1].role == "assistant":
+            why = "the last message is the assistant's: answers cannot be begun here"
+            raise CallRefused(why, param="messages")
+        if any(self.system):
+            yield wire.said("system", self.system)
+        for turn in self.messages:
+            yield from turn.messages()
+
+    def answer(self, reply: Reply) -> JsonObject:
+        """The body of the answer."""
+        calls: list[JsonObject] = [
+            {"type": "tool_use", "id": id, "name": name, "input": arguments}
+            for id, name, arguments in reply.calls
+        ]
+        text = [{"type": "text", "text": reply.text}] if reply.text or not calls else []
+        read, written = reply.tokens
+        return {
+            "id": f"msg_{reply.id}",
+            "type": "message",
+            "role": "assistant",
+            "model": reply.model,
+            "content": [*text, *calls],
+            "stop_reason": _STOP_REASONS[reply.answer.ending],
+            "stop_sequence": None,
+            "usage": {"input_tokens": read, "output_tokens": written},
+        }
+
+    def events(self, reply: Reply) -> Iterator[bytes]:
+        """The answer as a stream of events."""
+        whole = self.answer(reply)
+        begun = {**whole, "content": [], "stop_reason": None}
+        begun["usage"] = {**whole["usage"], "output_tokens": 0}
+        yield _event("message_start", message=begun)
+        for index, block in enumerate(whole["content"]):
+            yield from _block_events(index, block)
+        ending = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
+        yield _event("message_delta", delta=ending, usage=whole["usage"])
+        yield _event("message_stop")
+
+    @staticmethod
+    def error(refused: CallRefused) -> JsonObject:
+        """The body of an error, in Anthropic's form."""
+        other = "invalid_request_error" if refused.status < 500 else "api_error"
+        shown = {"type": _ERRORS.get(refused.status, other), "message": str(refused)}
+        return {"type": "error", "error": shown}
+
+
+def _block_events(index: int, block: JsonObject) -> Iterator[bytes]:
+    if block["type"] == "text":
+        begun, kind, key, value = {**block, "text": ""}, "text_delta", "text", block["text"]
+    else:
+        begun, kind, key = {**block, "input": {}}, "input_json_delta", "partial_json"
+        value = wire.to_json(block["input"])
+    yield _event("content_block_start", index=index, content_block=begun)
+    for piece in wire.pieces(value):
+        yield _event("content_block_delta", index=index, delta={"type": kind, key: piece})
+    yield _event("content_block_stop", index=index)
+
+
+def _event(kind: str, **data: Any) -> bytes:
+    return wire.event({"type": kind, **data}, kind)

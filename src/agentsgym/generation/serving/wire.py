@@ -1,0 +1,292 @@
+"""What the APIs share: how a request is read, and what answers are made of.
+
+A conversation is read so that an answer which a client sends back equals the message that the
+backend returned, and so that the same conversation and tools give the same ModelCall in each API.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import from_json
+
+from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
+from agentsgym.types import Message, ModelCall, ToolCall, ToolSchema
+
+JsonObject = dict[str, Any]
+
+_PIECE = 48  # characters in an event of a stream, more where that would be too many events
+_MOST_PIECES = 64
+_TEXTS = ("text", "input_text", "output_text")
+# Keys that would change what a request means; what only concerns OpenAI's or Anthropic's servers is
+# ignored.
+_UNSUPPORTED = (
+    *("functions", "audio", "web_search_options", "logprobs", "top_logprobs"),
+    *("previous_response_id", "conversation", "background", "prompt"),
+    *("container", "mcp_servers"),
+)
+
+
+class Body(BaseModel):
+    """A part of a request's body; keys that it does not name are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, part: Any) -> JsonObject:
+        if not isinstance(part, dict):
+            raise ValueError("it must be a JSON object")
+        given = {key: value for key, value in part.items() if value is not None}
+        cls._check(given)
+        return given
+
+    @classmethod
+    def _check(cls, given: JsonObject) -> None:
+        """Raise ValueError for what cannot be done."""
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Read a request's body. Raises CallRefused."""
+        try:
+            return cls.model_validate(from_json(body, allow_inf_nan=False))
+        except ValidationError as error:
+            raise _refusal(error) from None
+        except ValueError as error:
+            raise CallRefused(f"the body is not valid JSON: {error}") from None
+
+
+def _refusal(error: ValidationError) -> CallRefused:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])[:200]
+    what = first["msg"].removeprefix("Value error, ")
+    return CallRefused(f"{where or 'body'}: {what}"[:500], param=where or None)
+
+
+# -- fields --------------------------------------------------------------------------------------
+
+
+def _texts(content: Any) -> Any:
+    if isinstance(content, list):
+        return [_text(part) for part in content]
+    return [content]
+
+
+def _text(part: Any) -> Any:
+    kind = part.get("type", "text") if isinstance(part, dict) else type(part).__name__
+    if kind not in _TEXTS:
+        raise ValueError(f"the model reads text, and this has a part of type {str(kind)[:60]!r}")
+    return part.get("text")
+
+
+def _arguments(value: Any) -> Any:
+    try:
+        return from_json(value or "{}", allow_inf_nan=False) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"the arguments are not valid JSON: {error}") from None
+
+
+def _strings(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _function(tool: Any) -> Any:
+    # OpenAI has functions beside tools of other types; Anthropic's have a schema for their input.
+    if not isinstance(tool, dict):
+        return tool
+    if isinstance(function := tool.get("function"), dict):
+        return {**function, "type": tool.get("type")}
+    is_custom = "input_schema" in tool and tool.get("type") in (None, "custom")
+    return {**tool, "type": "function"} if is_custom else tool
+
+
+Texts = Annotated[list[str], BeforeValidator(_texts)]
+"""The texts of a message: one, or those of its parts."""
+
+Arguments = Annotated[JsonObject, BeforeValidator(_arguments)]
+"""A call's arguments, also as JSON in a string."""
+
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class _Tool(Body):
+    type: Literal["function"] = "function"
+    name: Name
+    description: str | None = None
+    parameters: JsonObject | None = Field(
+        None, validation_alias=AliasChoices("parameters", "input_schema")
+    )
+
+    def schema_for_templates(self) -> ToolSchema:
+        function = {
+            "name": self.name,
+            "description": self.description or "",
+            "parameters": self.parameters or {"type": "object", "properties": {}},
+        }
+        return {"type": "function", "function": function}
+
+
+# -- requests ------------------------------------------------------------------------------------
+
+
+class CallBody(Body):
+    """A request for an answer, in one of the APIs.
+
+    What concerns sampling (temperature, top_p, seed, penalties, logit_bias) is accepted and has no
+    effect, and so are wishes that only another sampling could grant (a tool_choice that demands a
+    call, no parallel calls): a rollout is sampled from the policy that is trained, with the
+    settings whose probabilities are recorded.
+    """
+
+    model: str
+    stream: bool = False
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        lt=2**31,
+        validation_alias=AliasChoices("max_completion_tokens", "max_output_tokens", "max_tokens"),
+    )
+    stop: Annotated[list[Name], Field(max_length=16), BeforeValidator(_strings)] = Field(
+        [], validation_alias=AliasChoices("stop", "stop_sequences")
+    )
+    tools: list[Annotated[_Tool, BeforeValidator(_function)]] = Field([])
+    tool_choice: Any = None
+
+    @classmethod
+    def _check(cls, given: JsonObject) -> None:
+        for key in _UNSUPPORTED:
+            if given.get(key):
+                raise ValueError(f"{key} is not supported here; leave it out")
+        if given.get("n", 1) != 1:
+            raise ValueError("n must be 1: each answer is a step of its own")
+        places = [given.get("response_format")]
+        places += [
+            value.get("format")
+            for key in ("text", "output_config")
+            if isinstance(value := given.get(key), dict)
+        ]
+        if any(place and place != {"type": "text"} for place in places):
+            raise ValueError("answers are text as the model writes it; no other format is possible")
+
+    def call(self) -> ModelCall:
+        """What it asks the model. Raises CallRefused."""
+        tools = [] if self.tool_choice in ("none", {"type": "none"}) else self.tools
+        return ModelCall(
+            _with_names(self.conversation()),
+            tuple(tool.schema_for_templates() for tool in tools),
+            self.max_tokens,
+            tuple(self.stop),
+        )
+
+    @abstractmethod
+    def conversation(self) -> Iterable[Message]:
+        """The messages. Raises CallRefused."""
+
+    @abstractmethod
+    def answer(self, reply: "Reply") -> JsonObject:
+        """The body of the answer."""
+
+    @abstractmethod
+    def events(self, reply: "Reply") -> Iterator[bytes]:
+        """The answer as a stream of events."""
+
+    @staticmethod
+    def error(refused: CallRefused) -> JsonObject:
+        """The body of an error, in OpenAI's form."""
+        shown = {"message": str(refused), "type": refused.kind}
+        return {"error": {**shown, "param": refused.param, "code": refused.code}}
+
+
+def _with_names(messages: Iterable[Message]) -> tuple[Message, ...]:
+    # Templates of some models name the tool whose result a message is.
+    names: dict[str, str] = {}
+    read = []
+    for message in messages:
+        for call in message.get("tool_calls", []):
+            names[call["id"]] = call["function"]["name"]
+        if message["role"] == "tool" and message["tool_call_id"] in names:
+            message["name"] = names[message["tool_call_id"]]
+        read.append(message)
+    return tuple(read)
+
+
+def said(role: str, texts: Iterable[str]) -> Message:
+    """A message of the system or the user, in one or several parts."""
+    return Message(role="system" if role == "developer" else role, content="\n".join(texts))
+
+
+def result(call: str, texts: Iterable[str]) -> Message:
+    """The result of a tool's call."""
+    return Message(role="tool", content="\n".join(texts), tool_call_id=call)
+
+
+def answered(texts: Iterable[str], calls: Iterable[ToolCall] = ()) -> Message:
+    """An earlier answer of the model. A client may have cut its text, which was one."""
+    message = Message(role="assistant", content="".join(texts))
+    if made := list(calls):
+        message["tool_calls"] = made
+    return message
+
+
+def tool_call(id: str, name: str, arguments: JsonObject) -> ToolCall:
+    """A call in an answer."""
+    return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
+
+
+# -- answers -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer on its way to the client: its id, when the call came, and the model's name."""
+
+    id: str
+    created: int
+    model: str
+    answer: ModelAnswer
+
+    @property
+    def text(self) -> str:
+        """What the model wrote beside its calls."""
+        return self.answer.message["content"]
+
+    @property
+    def calls(self) -> list[tuple[str, str, JsonObject]]:
+        """The id, name and arguments of each call."""
+        calls = self.answer.message.get("tool_calls", [])
+        return [
+            (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls
+        ]
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """How many were read and how many written."""
+        return self.answer.prompt_tokens, len(self.answer.token_ids)
+
+
+def to_json(value: Any) -> str:
+    """JSON in ASCII, which any text survives. Raises ValueError for numbers that JSON lacks."""
+    return json.dumps(value, allow_nan=False)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The text in pieces, for a stream."""
+    size = max(_PIECE, len(text) // _MOST_PIECES)
+    return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def event(data: Mapping[str, Any], name: str | None = None) -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {to_json(data)}\n\n".encode()
