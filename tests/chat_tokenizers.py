@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 ALL = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
 # What stands between roles and contents in templates: <|im_end|>, <turn|>, [INST], <｜User｜>, ...
-_TOKEN = re.compile(r"<[|｜]?\w[\w▁]*[|｜]?>|</\w+>|\[/?[A-Z_]+\]")
+_TOKEN = re.compile(r"<[|｜]?/?\w[\w▁]*[|｜]?>|\[/?[A-Z_]+\]")
 _NO_TOKENS = frozenset({"<parameter>", "</parameter>", "[TOOL]"})
 # Added tokens that structure an answer; models bring them without the special flag.
 THOUGHTS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>"})

@@ -1,7 +1,8 @@
 """Exact token records: chat-template deltas and the transcript."""
 
 from agentsgym.tokens.check import TokenCheck, inspect_tokenizer
-from agentsgym.tokens.codec import Codec, PlainCodec, TemplateCodec, codec_for, warn_rewritten
+from agentsgym.tokens.codec import Codec, TemplateCodec, codec_for, warn_rewritten
+from agentsgym.tokens.plain import PlainCodec
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.tokens.codec import Codec, PlainCodec, codec_for
+from agentsgym.tokens.codec import Codec, codec_for
+from agentsgym.tokens.plain import PlainCodec
 from agentsgym.tokens.transcript import Transcript
 from agentsgym.types import GenerationResult, Message, Tokenizer
 

@@ -1,20 +1,19 @@
 """Encodes conversations as token ids and never re-encodes a sampled token.
 
-`PlainCodec` is for tokenizers without a chat template: each text is encoded separately with
-`add_special_tokens=False`, and the ids are joined. `TemplateCodec` finds out which text the chat
-template puts between a sampled action and the next one, and detects a template that rewrites
+`PlainCodec` is for tokenizers without a chat template. `TemplateCodec` finds out which text the
+chat template puts between a sampled action and the next one, and detects a template that rewrites
 history.
 """
 
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from posixpath import commonprefix
 from typing import Any
 
 from agentsgym.tokens.control import ControlTokens, map_texts
+from agentsgym.tokens.plain import THESE_DO, Bridge, Opening, PlainCodec, end_of_text, marked
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.template import (
     END_OF_THOUGHT,
@@ -25,7 +24,7 @@ from agentsgym.tokens.template import (
     rewriting,
     template_source,
 )
-from agentsgym.tokens.tool_calls import FAMILIES, CallReader, ParsedAnswer
+from agentsgym.tokens.tool_calls import CallReader, ParsedAnswer
 from agentsgym.types import Message, Tokenizer, ToolSchema
 from agentsgym.types.records import ToolFunction
 
@@ -33,75 +32,11 @@ logger = logging.getLogger(__name__)
 
 _MOST_OPENINGS = 1024
 _MOST_TOOLS = 64
-THESE_DO = f"templates of these families can be used with tools: {FAMILIES}"
-NO_TEMPLATE = f"a tokenizer without a chat template has no tool calls; {THESE_DO}"
 # Answers and observations of the conversations on which a template is tried.
 _PLAIN = ("A mouse?", " a\nb\n", "")
 _THOUGHT = ("<think>\nhm\n</think>\n\nA horse.", "yes", "<think>a</think>b")
 _READ = ("No.", "<tool_response>\nYes.\n</tool_response>", " \n", "Yes.")
 _TURNS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """The context of a first action: `token_ids`, and the `text` that was encoded."""
-
-    token_ids: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bridge:
-    """The tokens after an action. `delta` is appended to the row; None means that the template
-    rewrote history, so that a new row must start from `text`, and `rewrites` says what of it (see
-    `rewriting`). `text` is the whole context as the template renders it now."""
-
-    delta: tuple[int, ...] | None
-    text: str
-    rewrites: str = ""
-
-
-class PlainCodec:
-    """Texts encoded separately and joined, for tokenizers without a chat template."""
-
-    def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
-        self.control = ControlTokens(tokenizer)
-        self.turn_end = _end_of_text(tokenizer)
-        self._text = ActionText(tokenizer, self.turn_end)
-        self._verbatim = special_tokens_meant
-
-    def open(self, messages: Sequence[Message]) -> Opening:
-        """Encode the contents of all messages and join them."""
-        return Opening(tuple(i for message in messages for i in self._encode(message)), "")
-
-    def bridge(
-        self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
-    ) -> Bridge:
-        """Encode the last `new` messages, those after the action."""
-        return Bridge(self.open(messages[len(messages) - new :]).token_ids, "")
-
-    def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
-        return self.control.encode(self.control.mark(text, own=True))
-
-    def encode_answer(self, message: Message) -> tuple[int, ...]:
-        """Token ids of a text agent's answer. Raises ValueError if it calls tools."""
-        if message.get("tool_calls"):
-            raise ValueError(NO_TEMPLATE)
-        return self.encode_action(message["content"])
-
-    def with_tools(self, tools: Sequence[ToolSchema]) -> "PlainCodec":
-        """The codec itself. Raises ValueError if there are tools."""
-        if tools:
-            raise ValueError(NO_TEMPLATE)
-        return self
-
-    def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
-        """Sampled ids as a message."""
-        return ParsedAnswer(Message(role="assistant", content=self._text(token_ids)))
-
-    def _encode(self, message: Message) -> tuple[int, ...]:
-        return self.control.encode(_marked(message, self.control, self._verbatim)["content"])
 
 
 class TemplateCodec:
@@ -130,7 +65,7 @@ class TemplateCodec:
         self._with_tools: dict[str, TemplateCodec] = {}
         self.template = ChatTemplate(tokenizer, template_options)
         self.control = ControlTokens(tokenizer, self.template)
-        self.turn_end = self._turn_end() or _end_of_text(tokenizer)
+        self.turn_end = self._turn_end() or end_of_text(tokenizer)
         template = self.template
         _log_additions(template.source or "", template.default_system_prompt(), template.dated)
         self._verbatim = special_tokens_meant
@@ -176,28 +111,34 @@ class TemplateCodec:
         ends = {*self.turn_end, *(() if end is None else (end,))}
         text = ActionText(self._tokenizer, ends)
         tools = self._options.get("tools") or ()
-        return CallReader(self._tokenizer, text, self.template.written_call, tools)
+        written, prompt = self.template.written_call, self.template.written.at_end
+        return CallReader(self._tokenizer, text, written, prompt, tools)
 
     def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
         """Sampled ids as a message: content, and the calls of tools in the model's own format,
         numbered from `first`."""
         return self._calls(token_ids, first)
 
-    def encode_answer(self, message: Message) -> tuple[int, ...]:
-        """Token ids of a text agent's answer, as the template writes it; without end of turn.
-        Raises TemplateFailed."""
+    def encode_answer(self, message: Message, *, ended: bool = False) -> tuple[int, ...]:
+        """Token ids of a text agent's answer, as the template writes its calls of tools; with the
+        end of its turn if `ended`. Raises TemplateFailed."""
         if not message.get("tool_calls"):
-            return self.encode_action(message["content"])
-        asked = Message(role="user", content="Go.")
-        before = self.template.render([asked])
-        both = self.template.render([asked, self._marked([message])[0]], prompt=False)
-        written = both[len(commonprefix([before, both])) :]
-        probed = self._probed([asked, message], 0, prompt=False).rpartition(PROBE)[2]
-        after = self._after_calls(probed)
-        inside = sum(len(token) for token, _ in self.control.leading(after)[:-1])
-        ids = self.control.encode(written[: len(written) - len(after) + inside])
-        if self.answer(ids).attempted != len(message["tool_calls"]):
-            raise TemplateFailed(f"the chat template does not write all calls of {message}")
+            return self.encode_action(message["content"]) + (self.turn_end if ended else ())
+        calls = message["tool_calls"]
+        answered = [Message(role="user", content="Go."), *self._marked([message])]
+        results = [
+            Message(role="tool", content="", tool_call_id=call["id"], name=call["function"]["name"])
+            for call in calls
+        ]
+        before = self.template.render(answered[:1])
+        whole = self.template.render([*answered, *results])
+        after = self._after_calls([*answered, *results], len(results))
+        written = whole[len(commonprefix([before, whole])) : len(whole) - len(after)]
+        closing = self.control.leading(self._after_calls(answered, 0, prompt=False))
+        ending = "".join(token for token, _ in (closing if ended else closing[:-1]))
+        ids = self.control.encode(written + ending)
+        if self.answer(ids).attempted != len(calls):
+            raise TemplateFailed("the chat template does not write all calls of an answer")
         return ids
 
     def bridge(
@@ -214,11 +155,11 @@ class TemplateCodec:
         plain = new == 1 and _alternates(messages)
         tail, now = self._appended(text, messages) if plain else (None, "")
         if tail is None:
-            marked = self._marked(messages)
-            tail, now = self._tail(text, marked, new)
+            known = self._marked(messages)
+            tail, now = self._tail(text, known, new)
         if tail is None:
-            answer = marked[-new - 1]
-            return Bridge(None, now, rewriting(text + answer["content"], now, marked, new))
+            was = text + known[-new - 1]["content"]
+            return Bridge(None, now, rewriting(was, now, known, new))
         return Bridge(self.control.encode(self._after_stop(tail, action_ids)), now)
 
     def _appended(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
@@ -231,8 +172,8 @@ class TemplateCodec:
         roles = tuple([message["role"] for message in opening])
         if not turns & (turns - 1) or not self._only_appends(roles, thinks):
             return None, ""
-        head, marked = self._opening(opening)
-        tail, now = self._tail(head.text, [*marked, *self._marked(messages[-2:])])
+        head, beginning = self._opening(opening)
+        tail, now = self._tail(head.text, [*beginning, *self._marked(messages[-2:])])
         return tail, text + now[len(head.text) :]
 
     def _only_appends(self, roles: tuple[str, ...], thinks: bool) -> bool:
@@ -283,35 +224,47 @@ class TemplateCodec:
         """The text after the action, found by rendering again with a probe as the action, or as the
         arguments of its last call."""
         answer = messages[-new - 1]
-        head, probe, tail = self._probed(messages, new).rpartition(PROBE)
-        calls = bool(answer.get("tool_calls"))
-        tail = self._after_calls(tail) if calls else tail
-        if not probe or not now.startswith(text) or not now.endswith(tail):
-            return None
-        middle = now[len(text) : len(now) - len(tail)]
         content = answer["content"].strip()
-        kept = content in middle if calls else head == text and middle.strip() == content
+        try:
+            if answer.get("tool_calls"):
+                head, tail = text, self._after_calls(messages, new)
+            else:
+                head, tail = self._probed(messages, new)
+        except TemplateFailed:
+            return None
+        if head != text or not now.startswith(head) or not now.endswith(tail):
+            return None
+        middle = now[len(head) : len(now) - len(tail)]
+        kept = content in middle if answer.get("tool_calls") else middle.strip() == content
         return tail if kept else None
 
-    def _probed(self, messages: Sequence[Message], new: int, *, prompt: bool = True) -> str:
-        """The conversation, rendered with a probe in the answer before the last `new` messages."""
-        at = len(messages) - new - 1
-        answer = messages[at]
-        calls = answer.get("tool_calls")
-        probe = Message(role="assistant", content=PROBE)
-        if calls:
-            function = ToolFunction(name=calls[-1]["function"]["name"], arguments={PROBE: 0})
-            probe = {**answer, "tool_calls": [*calls[:-1], {**calls[-1], "function": function}]}
-        return self.template.render([*messages[:at], probe, *messages[at + 1 :]], prompt=prompt)
+    def _after_calls(self, messages: Sequence[Message], new: int, *, prompt: bool = True) -> str:
+        """The text after the calls of the answer that `new` messages follow, from its end of turn
+        on. Raises TemplateFailed."""
+        _, tail = self._probed(messages, new, prompt=prompt)
+        if self._calls.closer:
+            return tail.partition(self._calls.closer)[2]
+        return tail[self.control.first(tail) :]
 
-    def _after_calls(self, tail: str) -> str:
-        """What the template writes after the calls of an answer, of the text after the arguments of
-        the last one: from its end of turn on."""
-        closer = self._calls.closer
-        if closer:
-            return tail.partition(closer)[2]
-        token = self.control.first(tail)
-        return tail[token:]
+    def _probed(
+        self, messages: Sequence[Message], new: int, *, prompt: bool = True
+    ) -> tuple[str, str]:
+        """The conversation, rendered with a probe in place of the answer that `new` messages
+        follow, or of the arguments of its last call: the text before and after the probe. Raises
+        TemplateFailed if the template does not write it."""
+        at = len(messages) - new - 1
+        probe = Message(role="assistant", content=PROBE)
+        if calls := messages[at].get("tool_calls"):
+            function = ToolFunction(name=calls[-1]["function"]["name"], arguments={PROBE: 0})
+            probe = {
+                **messages[at],
+                "tool_calls": [*calls[:-1], {**calls[-1], "function": function}],
+            }
+        text = self.template.render([*messages[:at], probe, *messages[at + 1 :]], prompt=prompt)
+        head, shown, tail = text.rpartition(PROBE)
+        if not shown:
+            raise TemplateFailed("the chat template does not write an answer")
+        return head, tail
 
     def _around_message(self, role: str) -> list[str]:
         """The text that a template usually writes before and after a message that follows an
@@ -327,9 +280,9 @@ class TemplateCodec:
         key = tuple([_key(message) for message in messages])
         known = self._opened.get(key)
         if known is None:
-            marked = self._marked(messages)
-            text = self.template.render(marked)
-            known = Opening(self.control.encode(text), text), marked
+            beginning = self._marked(messages)
+            text = self.template.render(beginning)
+            known = Opening(self.control.encode(text), text), beginning
             if len(self._opened) >= _MOST_OPENINGS:
                 self._opened.clear()
             self._opened[key] = known
@@ -352,7 +305,7 @@ class TemplateCodec:
         return self.control.encode(text[:start] + closing[0][0]) if closing else ()
 
     def _marked(self, messages: Sequence[Message]) -> list[Message]:
-        return [_marked(message, self.control, self._verbatim) for message in messages]
+        return [marked(message, self.control, self._verbatim) for message in messages]
 
 
 Codec = PlainCodec | TemplateCodec
@@ -384,10 +337,6 @@ def _log_additions(template: str, prompt: str, dated: bool) -> None:
         logger.info("The chat template writes today's date into prompts.")
 
 
-def _end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
-    return () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-
-
 def _alternates(messages: Sequence[Message]) -> bool:
     """Whether plain answers and messages of the user take turns after the first answer."""
     first = next(n for n, message in enumerate(messages) if message["role"] == "assistant")
@@ -405,18 +354,6 @@ def _key(message: Message) -> tuple[str, ...]:
     """What distinguishes a message."""
     plain = (message["role"], message["content"])
     return plain if len(message) == len(plain) else (*plain, json.dumps(message))
-
-
-def _marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
-    """The message with the control tokens in it marked as ordinary text: in its content, in names
-    and in arguments. With `verbatim`, they are kept in all messages but the assistant's."""
-    own = message["role"] == "assistant"
-    if verbatim and not own:
-        return message
-    marked = Message(role=message["role"], content=control.mark(message["content"], own))
-    if len(message) > len(marked):
-        marked = {**map_texts(message, control.mark), **marked}
-    return marked
 
 
 def codec_for(

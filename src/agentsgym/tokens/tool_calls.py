@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from agentsgym.tokens.control import added_tokens, map_texts
@@ -50,10 +51,10 @@ class _ArgumentTypes:
     def __init__(self, tools: Sequence[ToolSchema]) -> None:
         self._types: dict[tuple[str, str], set[str]] = {}
         for tool in tools:
-            function = tool.get("function", tool)
-            properties = (function.get("parameters") or {}).get("properties") or {}
+            function = _mapping(tool.get("function", tool))
+            properties = _mapping(_mapping(function.get("parameters")).get("properties"))
             for key, schema in properties.items():
-                self._types[function.get("name"), key] = set(_types_in(schema))
+                self._types[str(function.get("name")), key] = set(_types_in(schema))
 
     def value(self, tool: str, key: str, text: str) -> Any:
         """The value that `text` writes: the text, unless the argument may be of another type and
@@ -69,12 +70,17 @@ class _ArgumentTypes:
         return value if "string" not in types or isinstance(value, dict | list | None) else text
 
 
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
 def _types_in(schema: Any) -> Iterator[str]:
     """The types that a JSON schema allows at its top."""
-    if isinstance(schema, Mapping):
-        named = schema.get("type", ())
-        yield from (named,) if isinstance(named, str) else named
-        for choice in (*schema.get("anyOf", ()), *schema.get("oneOf", ())):
+    named = _mapping(schema).get("type")
+    yield from filter(None, named if isinstance(named, list) else [named])
+    for union in ("anyOf", "oneOf"):
+        choices = _mapping(schema).get(union)
+        for choice in choices if isinstance(choices, list) else ():
             yield from _types_in(choice)
 
 
@@ -101,10 +107,7 @@ def _json_values(text: str) -> list[Any]:
     values = []
     text = text.strip()
     while text:
-        try:
-            value, end = _DECODER.raw_decode(text)
-        except RecursionError as error:
-            raise ValueError("nested too deeply") from error
+        value, end = _DECODER.raw_decode(text)
         values.append(value)
         text = text[end:].lstrip().removeprefix(";").lstrip()
     return values
@@ -118,8 +121,7 @@ def _call(value: Any) -> _Call | None:
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         return None
     call_id = value.get("id")
-    read = _Call(name, arguments, call_id if isinstance(call_id, str) else "")
-    return _Call(*map_texts(read, clean_text))
+    return _Call(name, arguments, call_id if isinstance(call_id, str) else "")
 
 
 _Read = list[_Call | None]  # None for a call that cannot be read
@@ -217,10 +219,16 @@ def format_of(written: str) -> CallFormat | None:
 
 
 class CallReader:
-    """Reads the calls in answers of a tokenizer whose template writes a call as `written`."""
+    """Reads the calls in answers of a tokenizer whose template writes a call as `written` and ends
+    prompts with `prompt`."""
 
     def __init__(
-        self, tokenizer: Any, text: ActionText, written: str, tools: Sequence[ToolSchema] = ()
+        self,
+        tokenizer: Any,
+        text: ActionText,
+        written: str,
+        prompt: str,
+        tools: Sequence[ToolSchema],
     ) -> None:
         known = {word: number for word, (number, _) in added_tokens(tokenizer)}
         self._tokenizer = tokenizer
@@ -236,6 +244,7 @@ class CallReader:
         longest_first = sorted(markers, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._thoughts = [(known[a], known[b]) for a, b in _THOUGHTS if a in known and b in known]
+        self._thinks = prompt.rstrip().endswith("<think>")  # already when it begins
 
     def __call__(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
         """The answer as a message; its calls are numbered from `first`."""
@@ -250,11 +259,11 @@ class CallReader:
 
     def _cut(self, ids: list[int]) -> tuple[str, _Read]:
         """The text outside calls, and the calls."""
-        if self.format is _HARMONY:
+        if self.format == _HARMONY:
             return self._text(ids), self._in_messages(ids)
-        if self.format is _BARE:
+        if self.format == _BARE:
             return "", self._bare(ids)
-        if self._ids[0] is not None:
+        if self._ids[0] is not None and (self._ids[1] is not None or not self.closer):
             return self._between_ids(ids)
         return self._between_words(self._text(ids))
 
@@ -274,22 +283,21 @@ class CallReader:
         return self._text(outside), calls
 
     def _after_thoughts(self, ids: list[int]) -> int:
-        """Where the agent's thoughts end."""
-        ends = [0]
-        for first, last in self._thoughts:
-            if last in ids:
-                ends.append(ids.index(last) + 1)
-            elif first in ids:
-                ends.append(len(ids))
-        return max(ends)
+        """Where the thoughts before the first call end."""
+        before = ids[: ids.index(self._ids[0])] if self._ids[0] in ids else ids
+        for number, (first, last) in enumerate(self._thoughts):
+            if first in before or (self._thinks and number == 0):
+                return ids.index(last) + 1 if last in ids else len(ids)
+        return 0
 
     def _between_words(self, text: str) -> tuple[str, _Read]:
         """The calls between markers that are ordinary text."""
         calls = list[_Call | None]()
-        at = text.find("</think>")
-        if at < 0 and "<think>" in text:
-            return text, calls
-        at = max(0, at)
+        at = 0
+        if self._thinks or "<think>" in text.partition(self._opener)[0]:
+            at = text.find("</think>")
+            if at < 0:
+                return text, calls
         outside = text[:at]
         while (begin := text.find(self._opener, at)) >= 0:
             outside += text[at:begin]
@@ -316,9 +324,7 @@ class CallReader:
     def _in_body(self, ids: Sequence[int]) -> _Read:
         """The calls in the tokens between markers. Markers that are only spelled are broken up
         until the calls have been read."""
-        text, mark = self._broken(ids)
-        calls = self._read(text)
-        return [call and _Call(*map_texts(call, lambda t: t.replace(mark, ""))) for call in calls]
+        return self._read(*self._broken(ids))
 
     def _broken(self, ids: Sequence[int]) -> tuple[str, str]:
         """The text of ids, with a mark in markers that are only spelled; and the mark."""
@@ -334,11 +340,13 @@ class CallReader:
             pieces.append(text)
         return "".join(pieces), mark
 
-    def _read(self, body: str) -> _Read:
+    def _read(self, body: str, mark: str = "") -> _Read:
+        """The calls in a body, without the `mark`s in it."""
         assert self.format is not None
         try:
-            return self.format.read(body, self._types)
-        except ValueError:
+            calls = self.format.read(body, self._types)
+            return [call and _Call(*map_texts(call, partial(_cleaned, mark))) for call in calls]
+        except (ValueError, RecursionError):
             return [None]
 
     def _by_library(self, ids: list[int]) -> tuple[str, _Read]:
@@ -346,12 +354,17 @@ class CallReader:
         text, mark = self._broken(ids)
         try:
             parsed = self._tokenizer.parse_response(text, prefix="")
-            parsed = map_texts(parsed, lambda one: one.replace(mark, ""))
+            parsed = map_texts(parsed, partial(_cleaned, mark))
             calls = [_call(one["function"]) for one in parsed.get("tool_calls") or ()]
         except Exception:  # a model's answer may break any parser
             return "", []
         content = parsed.get("content")
         return content if isinstance(content, str) else "", calls
+
+
+def _cleaned(mark: str, text: str) -> str:
+    """A text without marks, and without lone surrogates, which JSON can spell."""
+    return clean_text(text.replace(mark, ""))
 
 
 def _numbered(call: _Call, number: int) -> ToolCall:

@@ -1,0 +1,90 @@
+"""What a codec returns, and the codec of tokenizers without a chat template: each text is encoded
+separately with `add_special_tokens=False`, and the ids are joined."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentsgym.tokens.control import ControlTokens, map_texts
+from agentsgym.tokens.speech import ActionText
+from agentsgym.tokens.tool_calls import FAMILIES, ParsedAnswer
+from agentsgym.types import Message, Tokenizer, ToolSchema
+
+THESE_DO = f"templates of these families can be used with tools: {FAMILIES}"
+NO_TEMPLATE = f"a tokenizer without a chat template has no tool calls; {THESE_DO}"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """The context of a first action: `token_ids`, and the `text` that was encoded."""
+
+    token_ids: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bridge:
+    """The tokens after an action. `delta` is appended to the row; None means that the template
+    rewrote history, so that a new row must start from `text`, and `rewrites` says what of it (see
+    `rewriting`). `text` is the whole context as the template renders it now."""
+
+    delta: tuple[int, ...] | None
+    text: str
+    rewrites: str = ""
+
+
+class PlainCodec:
+    """Texts encoded separately and joined, for tokenizers without a chat template."""
+
+    def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
+        self.control = ControlTokens(tokenizer)
+        self.turn_end = end_of_text(tokenizer)
+        self._text = ActionText(tokenizer, self.turn_end)
+        self._verbatim = special_tokens_meant
+
+    def open(self, messages: Sequence[Message]) -> Opening:
+        """Encode the contents of all messages and join them."""
+        return Opening(tuple(i for message in messages for i in self._encode(message)), "")
+
+    def bridge(
+        self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
+    ) -> Bridge:
+        """Encode the last `new` messages, those after the action."""
+        return Bridge(self.open(messages[len(messages) - new :]).token_ids, "")
+
+    def encode_action(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
+        return self.control.encode(self.control.mark(text, own=True))
+
+    def encode_answer(self, message: Message, *, ended: bool = False) -> tuple[int, ...]:
+        """Token ids of a text agent's answer, with the end of its turn if `ended`. Raises
+        ValueError if it calls tools."""
+        if message.get("tool_calls"):
+            raise ValueError(NO_TEMPLATE)
+        return self.encode_action(message["content"]) + (self.turn_end if ended else ())
+
+    def with_tools(self, tools: Sequence[ToolSchema]) -> "PlainCodec":
+        """The codec itself. Raises ValueError if there are tools."""
+        if tools:
+            raise ValueError(NO_TEMPLATE)
+        return self
+
+    def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
+        """Sampled ids as a message."""
+        return ParsedAnswer(Message(role="assistant", content=self._text(token_ids)))
+
+    def _encode(self, message: Message) -> tuple[int, ...]:
+        return self.control.encode(marked(message, self.control, self._verbatim)["content"])
+
+
+def end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
+    return () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
+
+
+def marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
+    """The message with the control tokens in it marked as ordinary text: in its content, in names
+    and in arguments. With `verbatim`, they are kept in all messages but the assistant's."""
+    own = message["role"] == "assistant"
+    if verbatim and not own:
+        return message
+    plain = Message(role=message["role"], content=control.mark(message["content"], own))
+    return plain if len(message) == len(plain) else {**map_texts(message, control.mark), **plain}
