@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "Write a run's rollouts as a dataset for supervised or preference training with TRL.",
     "merge": "Write the LoRA adapter of a run and its base model as one plain model directory.",
     "serve": "Serve an environment to the clients of OpenEnv.",
+    "serve-model": "Serve a model to the clients of OpenAI and Anthropic, and to trainings.",
     "envs": "List the registered environments, their descriptions, and whether they are installed.",
     "check": "Play an environment without a model and report its faults.",
     "tokens": "Say how a tokenizer and its chat template treat a conversation of several turns.",
@@ -28,7 +29,7 @@ COMMANDS = {
 """The commands and the first line of their help. Each is a function in a module of its name, which
 is only imported when its command is named."""
 
-_FUNCTIONS = {"eval": "evaluate"}
+_FUNCTIONS = {"eval": "evaluate", "serve-model": "serve_model"}
 
 
 class Commands(TyperGroup):

@@ -204,7 +204,7 @@ class PlainEngine(InProcessEngine):
         """Run forward passes until a request finishes; return all finished ones, in any order."""
         if self._requests and not self._ready:
             with evaluating(self.model):
-                while self._requests and not self._ready:
+                while self._requests and not (self._ready or self.interrupted()):
                     if not self._table.active.any():
                         self._begin_batch()
                     self._forward()

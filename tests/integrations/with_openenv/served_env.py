@@ -9,14 +9,14 @@ from urllib.request import Request, urlopen
 import uvicorn
 from websockets.sync.client import connect
 
+from agentsgym.generation.serving.listening import listening
 from agentsgym.integrations.openenv import make_app
-from agentsgym.integrations.openenv.server import _listening
 
 
 @contextmanager
 def served(env, limits=None, **options):
     """Serve `env` in a thread; gives its address."""
-    listener = _listening("127.0.0.1", 0)
+    listener = listening("127.0.0.1", 0)
     config = uvicorn.Config(make_app(env, limits, **options), log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

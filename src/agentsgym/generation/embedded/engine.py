@@ -67,7 +67,7 @@ class EmbeddedEngine(InProcessEngine):
         """Run forward passes until a request finishes; return all finished ones, in any order."""
         if self._requests and not self._ready:
             with evaluating(self.model), packed_attention_on(self.model.config):
-                while self._requests and not self._ready:
+                while self._requests and not (self._ready or self.interrupted()):
                     self._admit()
                     self._forward()
         return self._take_ready()

@@ -5,7 +5,7 @@ a change of the weights `update_weights` must be called.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -73,6 +73,8 @@ class InProcessEngine(ABC):
         self._counters = Counters()
         self.policy_version = 0
         """The version of the weights in the last `update_weights`; 0 before any."""
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Whether `poll` shall return, perhaps without a result; it looks between two passes."""
         self._requests: dict[str, GenerationRequest] = {}
         self._contexts: dict[str, Ints] = {}
         self._waiting: deque[str] = deque()

@@ -46,7 +46,7 @@ def create_app(
         backend: what answers the calls; its coroutines run in the event loop of the server, and a
             client that disconnects does not cancel them.
         exchanges: keeps answers for retries; who ends sessions calls its `forget`.
-        routes: what the application has beside these APIs.
+        routes: what the application has beside these APIs, or in their place.
     """
     front = _Front(backend, exchanges or Exchanges())
     apis: list[BaseRoute] = [
@@ -56,10 +56,10 @@ def create_app(
     reward = Route("/reward", front.reward, methods=["POST"])
     return Starlette(
         routes=[
+            *routes,
             *apis,
             Route("/health", _health),
             Mount("/sessions/{session}", routes=[*apis, reward]),
-            *routes,
         ],
         exception_handlers={
             CallRefused: _refused,
@@ -84,9 +84,9 @@ class _Front:
 
     async def call(self, form: type[CallBody], request: Request) -> Response:
         """Answer a call of the model."""
-        key = request.path_params.get("session") or _bearer(request)
+        key = request.path_params.get("session") or sent_key(request)
         models = await self._backend.models(key)
-        raw = await _read(request)
+        raw = await read_body(request)
         body = form.read(raw)
         if models and body.model not in models:
             raise _unknown(body.model, models)
@@ -100,7 +100,7 @@ class _Front:
 
     async def models(self, request: Request) -> Response:
         """The models that a client may name."""
-        names = await self._backend.models(request.path_params.get("session") or _bearer(request))
+        names = await self._backend.models(request.path_params.get("session") or sent_key(request))
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "agentsgym"} for name in names
         ]
@@ -109,8 +109,8 @@ class _Front:
     async def reward(self, request: Request) -> Response:
         """Reward a session's latest step."""
         session = request.path_params["session"]
-        body = RewardBody.read(await _read(request))
-        await self._backend.reward(_bearer(request) or session, session, body.reward)
+        body = RewardBody.read(await read_body(request))
+        await self._backend.reward(sent_key(request) or session, session, body.reward)
         return _json({"reward": body.reward})
 
 
@@ -165,7 +165,8 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-async def _read(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
+    """The body of a request. Raises CallRefused."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -179,7 +180,8 @@ async def _read(request: Request) -> bytes:
     return b"".join(parts)
 
 
-def _bearer(request: Request) -> str:
+def sent_key(request: Request) -> str:
+    """The key that a client sends, "" if it sends none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return key.strip()

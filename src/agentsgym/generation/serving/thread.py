@@ -1,6 +1,5 @@
 """A server in a daemon thread of this process."""
 
-import socket
 import time
 from concurrent.futures import wait
 from typing import Self
@@ -9,6 +8,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from agentsgym.generation.loop_thread import LoopThread
+from agentsgym.generation.serving.listening import listening
 
 _CLOSE_SECONDS = 2.0
 _POLL_SECONDS = 0.001
@@ -37,7 +37,7 @@ class ServerThread:
     """
 
     def __init__(self, app: ASGIApp, host: str = "127.0.0.1", port: int = 0) -> None:
-        self._socket = _listening(host, port)
+        self._socket = listening(host, port)
         self._server = uvicorn.Server(server_config(app))
         self._loop = LoopThread("agentsgym-server")
         self._serving = self._loop.start(self._server.serve(sockets=[self._socket]))
@@ -61,20 +61,3 @@ class ServerThread:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    """A socket at an address. It names its protocol: asyncio sends small parts at once (NODELAY)
-    only where it does, and otherwise each answer waits 40 ms for an acknowledgment."""
-    ((family, kind, protocol, _, address), *_) = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-    )
-    made = socket.socket(family, kind, protocol)
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(2048)
-    except BaseException:
-        made.close()
-        raise
-    return made

@@ -91,6 +91,7 @@ def completion_body(
         "return_token_ids": True,
         "add_special_tokens": False,
         "stream": False,
+        "user": request.session_id,  # `serve-model` finds the session's cache by it
     }
 
 

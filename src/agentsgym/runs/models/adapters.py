@@ -66,8 +66,8 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER_CONFIG).is_file()
 
 
-def read_adapter(folder: Path) -> StoredAdapter:
-    """The adapter in a directory, without its weights.
+def read_adapter(folder: Path, base: str | None = None) -> StoredAdapter:
+    """The adapter in a directory, without its weights; of the model `base`, if that is known.
 
     Raises ConfigError if a file is damaged, or if the adapter needs what is not read.
     """
@@ -80,6 +80,8 @@ def read_adapter(folder: Path) -> StoredAdapter:
         if key not in known and key not in _WITHOUT_EFFECT and value:
             raise _cannot_load(folder, f"it uses {short_repr(key, 80)} of PEFT, which is not read")
     values = {key: data[key] for key in known if data.get(key) is not None}
+    if base is not None:
+        values["base_model_name_or_path"] = base
     try:
         stored = read(_StoredLora, values)
     except ConfigError as error:

@@ -1,6 +1,7 @@
 """Models and tokenizers from a directory or a hub: checked safetensors weights, no code, on a
 machine that can carry out their settings."""
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -122,6 +123,28 @@ def load_pretrained(
         raise _cannot_load(path, _reason(error)) from error
     _check_loaded(path, model, tokenizer, report)
     return Policy(model, tokenizer)
+
+
+def reloaded(folder: Path, model: Any, tokenizer: Any) -> Any:
+    """A model like `model` with the weights in a directory, whose other files are not read. Raises
+    ConfigError for those of another model."""
+    problem = model_damage(folder) if folder.is_dir() else "there is no such directory"
+    if problem is not None:
+        raise _cannot_load(folder, problem)
+    try:
+        new, report = type(model).from_pretrained(
+            folder,
+            config=copy.deepcopy(model.config),
+            dtype=model.dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        raise _cannot_load(folder, _reason(error)) from error
+    _check_loaded(folder, new, tokenizer, report)
+    return new.to(model.device)
 
 
 def pretrained_tokenizer(path: str | Path, section: ModelSettings = _PLAIN) -> Any:

@@ -1,0 +1,249 @@
+"""The requests of many connections, sampled together by one engine in a thread of its own.
+
+The invariant: whoever waits gets a result or an error, also if the engine fails. Weights change
+only while no request is open, so each answer is sampled by one version of them.
+"""
+
+import asyncio
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from agentsgym.types import Engine, GenerationRequest, GenerationResult
+
+T = TypeVar("T")
+_JOIN_SECONDS = 5.0
+
+
+class EngineDied(RuntimeError):
+    """The thread that samples has ended; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    """A request for an answer of `model`, and who waits for it."""
+
+    request: GenerationRequest
+    model: str
+    future: asyncio.Future[GenerationResult]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Action:
+    """A function to call while no request is open, and who waits for it."""
+
+    call: Callable[[], Any]
+    future: asyncio.Future[Any]
+
+
+class Batcher:
+    """Samples with `engine`. Its coroutines may be called in any event loop.
+
+    A session keeps its cache in the engine until that needs the room. `select` prepares the engine
+    for a model's name when the next request is for another one than the last. Requests begin in
+    their order, so one for another model holds back those that come after it until all that are
+    open are answered.
+    """
+
+    def __init__(self, engine: Engine, select: Callable[[str], None] = lambda model: None) -> None:
+        self._engine = engine
+        self._select = select
+        self._model: str | None = None
+        self._numbers = itertools.count()
+        self.paused = False
+        """Whether new requests wait; see `pause`."""
+        self.failure: BaseException | None = None
+        """What ended the thread."""
+        self._changed = threading.Condition()  # guards what follows
+        self._news = False
+        self._asked: deque[_Asked] = deque()
+        self._actions: deque[_Action] = deque()
+        self._dropped: list[_Asked] = []
+        self._sessions: set[str] = set()
+        self._open: dict[str, _Asked] = {}  # the thread's own
+        if hasattr(engine, "interrupted"):
+            engine.interrupted = lambda: self._news
+        self._thread = threading.Thread(target=self._run, name="agentsgym-batcher", daemon=True)
+        self._thread.start()
+
+    async def ask(self, request: GenerationRequest, model: str = "") -> GenerationResult:
+        """The answer; a request that the engine refuses comes back with its error. Whoever stops
+        waiting takes the request back. A session with an open request gets another name.
+
+        Raises EngineDied, and what `select` and the engine's `submit` raise.
+        """
+        future: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            name = request.session_id
+            if not name or name in self._sessions:
+                name = f"{name}#{next(self._numbers)}"
+            self._sessions.add(name)
+            asked = _Asked(replace(request, session_id=name), model, future)
+            self._put(self._asked, asked)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            with self._changed:
+                self._dropped.append(asked)
+                self._wake()
+            raise
+
+    async def between(self, call: Callable[[], T]) -> T:
+        """What `call` returns or raises, in the thread, when all open requests were answered;
+        others wait for it."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._changed:
+            self._put(self._actions, _Action(call, future))
+        return await future
+
+    async def pause(self) -> None:
+        """Hold new requests back until `resume`; returns when all open ones were answered."""
+        self.paused = True
+        await self.between(lambda: None)
+
+    def resume(self) -> None:
+        """End a pause."""
+        with self._changed:
+            self.paused = False
+            self._wake()
+
+    def check(self) -> None:
+        """Raise EngineDied if the thread has ended."""
+        if self.failure is not None:
+            raise self._died()
+
+    def close(self) -> None:
+        """End the thread, with an error for all who wait."""
+        with self._changed:
+            self.failure = self.failure or EngineDied("the server ends")
+            self._wake()
+        self._thread.join(_JOIN_SECONDS)
+
+    def _put(self, where: Any, what: Any) -> None:
+        self.check()
+        where.append(what)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._news = True
+        self._changed.notify()
+
+    def _died(self) -> EngineDied:
+        error = self.failure
+        if isinstance(error, EngineDied):
+            return error
+        return EngineDied(f"the engine failed: {type(error).__name__}: {error}")
+
+    # -- in the thread ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._next():
+                if self._open:
+                    self._hand_over(self._engine.poll())
+        except BaseException as error:  # whatever it was, nobody may wait forever
+            with self._changed:
+                self.failure = self.failure or error
+        with self._changed:
+            waiting = [one.future for one in (*self._open.values(), *self._asked)]
+            waiting += [one.future for one in self._actions]
+        _deliver([(future, None, self._died()) for future in waiting])
+
+    def _next(self) -> bool:
+        """Wait for something to do, and begin it; False at the end."""
+        with self._changed:
+            while self._is_idle():
+                self._changed.wait()
+            if self.failure is not None:
+                return False
+            self._news = False
+            self._drop()
+            action = self._actions.popleft() if self._actions and not self._open else None
+            asked = [] if self._actions or action else self._admissible()
+        if action is not None:
+            _deliver([_called(action)])
+            self._model = None  # it may have changed the weights
+        for one in asked:
+            self._begin(one)
+        return True
+
+    def _is_idle(self) -> bool:
+        waiting = self._asked and not self.paused
+        return not (waiting or self._open or self._actions or self._dropped or self.failure)
+
+    def _admissible(self) -> list[_Asked]:
+        """The requests that may begin now: those for the model that is being sampled from, or else
+        for the next one."""
+        if self.paused or not self._asked:
+            return []
+        model = self._model if self._open else self._asked[0].model
+        same = itertools.takewhile(lambda one: one.model == model, self._asked)
+        chosen = list(same)
+        for _ in chosen:
+            self._asked.popleft()
+        return chosen
+
+    def _begin(self, asked: _Asked) -> None:
+        name = asked.request.session_id
+        try:
+            if asked.model != self._model:
+                self._model = None
+                self._select(asked.model)
+                self._model = asked.model
+            self._engine.submit([asked.request])
+        except Exception as error:  # a fault of one request must not end the others
+            self._sessions.discard(name)
+            _deliver([(asked.future, None, error)])
+        else:
+            self._open[name] = asked
+
+    def _hand_over(self, results: Sequence[GenerationResult]) -> None:
+        answered = [(self._open.pop(result.session_id), result) for result in results]
+        self._sessions.difference_update(result.session_id for result in results)
+        _deliver([(asked.future, result, None) for asked, result in answered])
+
+    def _drop(self) -> None:
+        """Forget requests for which nobody waits any more."""
+        for asked in self._dropped:
+            name = asked.request.session_id
+            if asked in self._asked:
+                self._asked.remove(asked)
+            elif self._open.get(name) is asked:
+                self._engine.release([name])
+                del self._open[name]
+            else:  # it was answered meanwhile
+                continue
+            self._sessions.discard(name)
+        self._dropped.clear()
+
+
+_Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
+
+
+def _called(action: _Action) -> _Outcome:
+    try:
+        return action.future, action.call(), None
+    except Exception as error:  # it belongs to who waits for the action
+        return action.future, None, error
+
+
+def _deliver(outcomes: Sequence[_Outcome]) -> None:
+    """Set results and errors, with one message to each event loop."""
+    loops = {future.get_loop() for future, _, _ in outcomes}
+    for loop in loops:
+        own = [outcome for outcome in outcomes if outcome[0].get_loop() is loop]
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_set, own)
+
+
+def _set(outcomes: Sequence[_Outcome]) -> None:
+    for future, result, error in outcomes:
+        if future.done():
+            continue
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)

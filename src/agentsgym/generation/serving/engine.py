@@ -1,0 +1,115 @@
+"""Calls of a model, answered by an engine of this process."""
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from agentsgym.generation.serving.batcher import Batcher, EngineDied
+from agentsgym.generation.serving.calls import CallRefused, Ending, ModelAnswer
+from agentsgym.tokens import codec_for
+from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
+from agentsgym.types.requests import context_overflow, is_context_overflow
+
+_ANSWER_TOKENS = 1024
+"""The longest answer to a call that names no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    """What clients are told of a served model.
+
+    Args:
+        name: the name under which it is served.
+        root: its directory or its name on the hub.
+        max_model_len: the most tokens of context and answer together.
+        stop_token_ids: the ids that end its answers.
+        device: where it runs ("cpu", "cuda").
+        dtype: the type of its weights, by torch's name.
+    """
+
+    name: str
+    root: str
+    max_model_len: int
+    stop_token_ids: tuple[int, ...]
+    device: str
+    dtype: str
+
+    def most(self, context: int, wanted: int) -> int:
+        """How many of the tokens that are `wanted` fit after a context of so many. Raises
+        CallRefused if none does."""
+        room = self.max_model_len - context
+        if room < 1:
+            raise _too_long(context_overflow(context, self.max_model_len))
+        return min(wanted, room)
+
+
+class EngineBackend:
+    """A `Backend` whose answers `batcher` samples with the model's own chat template.
+
+    `key` is the one that clients need, None if none; `tokenizer` is the model's.
+    """
+
+    def __init__(
+        self, batcher: Batcher, facts: ModelFacts, tokenizer: Any, key: str | None = None
+    ) -> None:
+        self.batcher = batcher
+        self.facts = facts
+        self._codec = codec_for(tokenizer)
+        self._key = key
+
+    def check(self, key: str) -> None:
+        """Raise CallRefused for a wrong key."""
+        if self._key is not None and not secrets.compare_digest(key.encode(), self._key.encode()):
+            raise CallRefused("the key is wrong or missing", 401, code="invalid_api_key")
+
+    async def models(self, key: str) -> list[str]:
+        """The model's name."""
+        self.check(key)
+        return [self.facts.name]
+
+    async def answer(self, key: str, call: ModelCall) -> ModelAnswer:
+        """Sample an answer to the rendered conversation."""
+        self.check(key)
+        try:
+            codec = self._codec.with_tools(call.tools)
+            context = codec.open(call.messages).token_ids
+        except ValueError as error:  # TemplateFailed, or tools that the template does not show
+            raise CallRefused(str(error)) from None
+        most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
+        sampling = SamplingParams(most, stop=call.stop)
+        result = await self.sample(GenerationRequest("", context, sampling, new_seed()))
+        ids, logprobs = result.token_ids or (), result.logprobs or ()
+        made = sum(len(message.get("tool_calls", ())) for message in call.messages)
+        message = codec.answer(ids, made).message
+        called: Ending = "tool_calls" if message.get("tool_calls") else "stop"
+        ending = "length" if result.truncated else called
+        return ModelAnswer(message, ending, len(context), ids, logprobs)
+
+    async def reward(self, key: str, session: str, value: float) -> None:
+        """Raises CallRefused: nothing is trained here."""
+        self.check(key)
+        raise CallRefused("this server trains no model, so it takes no rewards", 404)
+
+    async def sample(self, request: GenerationRequest, model: str = "") -> GenerationResult:
+        """The engine's answer. Raises CallRefused, with the status 500 if the engine is dead."""
+        try:
+            result = await self.batcher.ask(request, model or self.facts.name)
+        except EngineDied as error:
+            raise CallRefused(str(error), 500, "server_error") from None
+        except (LookupError, OSError) as error:
+            raise CallRefused(f"{model[:200]!r} is gone: {error}", 404) from None
+        except ValueError as error:
+            raise CallRefused(str(error)) from None
+        if result.error is not None:
+            reason = result.error.partition(": ")[2] or result.error
+            raise _too_long(reason) if is_context_overflow(reason) else CallRefused(reason)
+        return result
+
+
+def new_seed() -> int:
+    """A seed for a request without one."""
+    return secrets.randbits(63)
+
+
+def _too_long(reason: str) -> CallRefused:
+    return CallRefused(reason, code="context_length_exceeded")

@@ -1,0 +1,302 @@
+"""The part of vLLM's HTTP interface that `VLLMEngine` uses, over an engine of this process.
+
+Token ids go in, token ids and log-probabilities come out, those at the sampling temperature
+(`processed_logprobs`). The weights are replaced as in vLLM: an adapter has a name of its own in
+each version, and all weights are loaded from a directory while the server is paused.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol, TypeVar
+
+from pydantic import BeforeValidator, Field, model_validator
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from agentsgym.generation.serving.app import read_body, sent_key
+from agentsgym.generation.serving.batcher import EngineDied
+from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.generation.serving.engine import EngineBackend, new_seed
+from agentsgym.generation.serving.wire import Body
+from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+
+T = TypeVar("T")
+_Answer = Callable[[Request], Awaitable[Any]]
+_Id = Annotated[int, Field(ge=0, lt=2**31)]
+_Texts = Annotated[list[str], BeforeValidator(lambda value: value or [])]
+# With these off, log-probabilities are those of the whole distribution.
+_OFF: dict[str, Any] = {
+    **{"top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0},
+    **{"frequency_penalty": 0, "logit_bias": {}, "n": 1, "echo": False, "stream": False},
+}
+_CLIENT_WENT = 499  # nginx's status for it
+
+
+class ServedWeights(Protocol):
+    """The weights that an engine samples from. The last three are called in its thread, while no
+    request is open."""
+
+    def adapters(self) -> list[str]:
+        """The names of the adapters."""
+        ...
+
+    def add(self, name: str, folder: Path) -> None:
+        """Serve the adapter in a directory under a name. Raises ValueError for what is none."""
+        ...
+
+    def select(self, name: str) -> None:
+        """Sample from the adapter of that name, or from the model itself. Raises LookupError or
+        OSError for an adapter that is gone, ValueError for one that does not fit."""
+        ...
+
+    def reload(self, folder: Path) -> None:
+        """Sample from all weights in a directory. Raises ValueError, and keeps the present ones,
+        for those of another model."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what the engine has read."""
+        ...
+
+
+class CompletionBody(Body):
+    """The body of /v1/completions."""
+
+    model: str
+    prompt: list[_Id] = Field(min_length=1)
+    max_tokens: int = Field(default=16, ge=1)
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    top_k: Literal[-1, 0, 1] = 0
+    seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
+    stop: _Texts = Field(default_factory=list)
+    stop_token_ids: list[_Id] | None = None
+    user: str = Field(default="", max_length=1000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_distribution(cls, values: Any) -> Any:
+        for key, off in _OFF.items() if isinstance(values, dict) else ():
+            if values.get(key) not in (off, None):
+                raise ValueError(f"{key} is not offered here; leave it out")
+        return values
+
+
+class AdapterBody(Body):
+    """The body of /v1/load_lora_adapter."""
+
+    lora_name: str = Field(min_length=1)
+    lora_path: str
+
+
+class ReloadArguments(Body):
+    """Where weights are."""
+
+    weights_path: str
+
+
+class RpcBody(Body):
+    """The body of /collective_rpc."""
+
+    method: Literal["reload_weights"]
+    kwargs: ReloadArguments
+
+
+class VersionBody(Body):
+    """The body of /update_weight_version."""
+
+    new_version: str
+
+
+class VLLMApi:
+    """The endpoints, for clients with the key of `backend`, which has the engine."""
+
+    def __init__(self, backend: EngineBackend, weights: ServedWeights) -> None:
+        self._backend = backend
+        self._batcher = backend.batcher
+        self._facts = backend.facts
+        self._weights = weights
+        self._version = "default"
+
+    def routes(self) -> list[BaseRoute]:
+        """The routes of an application."""
+        gets = {
+            "/v1/models": self._models,
+            "/is_paused": self._is_paused,
+            "/weight_info": self._weight_info,
+            "/server_info": self._server_info,
+        }
+        posts = {
+            "/v1/completions": self._complete,
+            "/v1/load_lora_adapter": self._load_adapter,
+            "/pause": self._pause,
+            "/resume": self._resume,
+            "/collective_rpc": self._reload,
+            "/reset_prefix_cache": self._reset,
+            "/update_weight_version": self._set_version,
+        }
+        return [
+            Route("/health", self._health),
+            *(Route(path, self._with_key(answer)) for path, answer in gets.items()),
+            *(
+                Route(path, self._with_key(answer), methods=["POST"])
+                for path, answer in posts.items()
+            ),
+        ]
+
+    def _with_key(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def checked(request: Request) -> Response:
+            self._backend.check(sent_key(request))
+            try:
+                return _json(await answer(request))
+            except EngineDied as error:
+                raise CallRefused(str(error), 500, "server_error") from None
+
+        return checked
+
+    async def _health(self, request: Request) -> Response:
+        try:
+            self._batcher.check()
+        except EngineDied as error:
+            raise CallRefused(str(error), 500, "server_error") from None
+        return _json({})
+
+    async def _models(self, request: Request) -> Any:
+        facts = self._facts
+        shared = {
+            **{"object": "model", "created": 0, "owned_by": "agentsgym"},
+            "max_model_len": facts.max_model_len,
+        }
+        base = {"id": facts.name, "root": facts.root, "parent": None, **shared}
+        adapters = [
+            {"id": name, "root": name, "parent": facts.name, **shared}
+            for name in self._weights.adapters()
+        ]
+        return {"object": "list", "data": [base, *adapters]}
+
+    async def _complete(self, request: Request) -> Any:
+        body = CompletionBody.read(await read_body(request))
+        known = [self._facts.name, *self._weights.adapters()]
+        if body.model not in known:
+            raise CallRefused(
+                f"there is no model {body.model[:200]!r}; there is {', '.join(known)}",
+                404,
+                code="model_not_found",
+            )
+        if unknown := {*(body.stop_token_ids or ())} - {*self._facts.stop_token_ids}:
+            raise CallRefused(f"the model does not end at the ids {sorted(unknown)[:8]}")
+        result = await _while_connected(
+            request, self._backend.sample(self._request(body), body.model)
+        )
+        logprobs = result.logprobs or ()
+        if body.top_k == 1:  # there was one possible token
+            logprobs = (0.0,) * len(logprobs)
+        return _completion(body, result, logprobs)
+
+    def _request(self, body: CompletionBody) -> GenerationRequest:
+        try:
+            sampling = SamplingParams(
+                self._facts.most(len(body.prompt), body.max_tokens),
+                body.temperature,
+                top_k=max(body.top_k, 0),
+                stop=tuple(body.stop),
+            )
+        except ValueError as error:
+            raise CallRefused(str(error)) from None
+        seed = new_seed() if body.seed is None else body.seed
+        return GenerationRequest(body.user, body.prompt, sampling, seed)
+
+    # -- weights ----------------------------------------------------------------------------------
+
+    async def _load_adapter(self, request: Request) -> Any:
+        body = AdapterBody.read(await read_body(request))
+        if body.lora_name in (self._facts.name, *self._weights.adapters()):
+            raise CallRefused(f"there is a model {body.lora_name[:200]!r} already")
+        await _valid(asyncio.to_thread(self._weights.add, body.lora_name, Path(body.lora_path)))
+        return {"status": "loaded"}
+
+    async def _pause(self, request: Request) -> Any:
+        if request.query_params.get("mode", "wait") != "wait":
+            raise CallRefused("the mode of a pause is wait", param="mode")
+        await self._batcher.pause()
+        return {"status": "paused"}
+
+    async def _resume(self, request: Request) -> Any:
+        self._batcher.resume()
+        return {"status": "resumed"}
+
+    async def _is_paused(self, request: Request) -> Any:
+        return {"is_paused": self._batcher.paused}
+
+    async def _reload(self, request: Request) -> Any:
+        folder = Path(RpcBody.read(await read_body(request)).kwargs.weights_path)
+        await _valid(self._batcher.between(lambda: self._weights.reload(folder)))
+        return {"results": [None]}
+
+    async def _reset(self, request: Request) -> Any:
+        await self._batcher.between(self._weights.forget)
+        return {}
+
+    async def _set_version(self, request: Request) -> Any:
+        self._version = VersionBody.read(await read_body(request)).new_version
+        return {"success": True}
+
+    async def _weight_info(self, request: Request) -> Any:
+        return {"weight_version": self._version}
+
+    async def _server_info(self, request: Request) -> Any:
+        facts = self._facts
+        return {
+            "vllm_config": {
+                "device_config": {"device": facts.device},
+                "model_config": {"dtype": facts.dtype},
+            }
+        }
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns, which is cancelled if the client goes."""
+    answer = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(request.receive())  # the body is read, so it tells nothing else
+    try:
+        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise CallRefused("the client went", _CLIENT_WENT)
+        return answer.result()
+    finally:
+        answer.cancel()
+        gone.cancel()
+
+
+async def _valid(work: Awaitable[T]) -> T:
+    """What `work` returns; a ValueError refuses the request."""
+    try:
+        return await work
+    except ValueError as error:
+        raise CallRefused(str(error)) from None
+
+
+def _completion(body: CompletionBody, result: GenerationResult, logprobs: Any) -> Any:
+    ids = result.token_ids or ()
+    names = [f"token_id:{token}" for token in ids]
+    choice = {
+        "index": 0,
+        "text": result.text,
+        "token_ids": ids,
+        "logprobs": {"tokens": names, "token_logprobs": logprobs},
+        "finish_reason": result.finish_reason,
+    }
+    read, written = len(body.prompt), len(ids)
+    usage = {
+        "prompt_tokens": read,
+        "completion_tokens": written,
+        "total_tokens": read + written,
+    }
+    head = {"id": "cmpl", "object": "text_completion", "created": 0, "model": body.model}
+    return {**head, "choices": [choice], "usage": usage}
+
+
+def _json(content: Any) -> Response:
+    return Response(to_json(content), media_type="application/json")

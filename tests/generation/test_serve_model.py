@@ -1,0 +1,371 @@
+"""`agentsgym serve-model`: exact tokens for a VLLMEngine, new weights, many clients, faults."""
+
+import copy
+import re
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import openai
+import pytest
+import torch
+from generation_helpers import QUICK, ask, assert_exact, requests
+
+from agentsgym.child_process import free_ports
+from agentsgym.generation import VLLMEngine
+from agentsgym.generation.http import Retries
+from agentsgym.generation.serving.thread import ServerThread
+from agentsgym.generation.vllm.weights import WeightSyncError
+from agentsgym.runs.serve_model import ServeOptions, application
+from agentsgym.runs.settings import ModelSettings
+from agentsgym.types import GenerationRequest, WeightUpdate
+from agentsgym.types.requests import is_context_overflow
+from helpers import CHATML, build_tokenizer, random_llama
+
+peft = pytest.importorskip("peft")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer(CHATML)
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    return random_llama(tokenizer).eval()
+
+
+@pytest.fixture(scope="module")
+def folder(model, tokenizer, tmp_path_factory):
+    path = tmp_path_factory.mktemp("model")
+    model.save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+class Served:
+    """The application of a model in a thread."""
+
+    def __init__(self, folder, **options):
+        model = ModelSettings(path=str(folder), dtype="float32")
+        options = {"name": "m", "capacity": 16, "max_model_len": 400} | options
+        app, self.batcher = application(ServeOptions(model=model, **options))
+        self.engine = self.batcher._engine
+        self.server = ServerThread(app)
+        self.url = self.server.url
+
+    def post(self, path="/v1/completions", key=None, **body):
+        body = {"model": "m", "prompt": [5, 6]} | body
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return httpx.post(self.url + path, json=body, headers=headers, timeout=30)
+
+    def close(self):
+        self.server.close()
+        self.batcher.close()
+
+
+@pytest.fixture
+def serve(folder):
+    made = []
+
+    def start(**options):
+        made.append(Served(folder, **options))
+        return made[-1]
+
+    yield start
+    for served in made:
+        served.close()
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    one = Served(folder)
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def connect(tokenizer):
+    made = []
+
+    def start(served, **options):
+        made.append(VLLMEngine(served.url, tokenizer, **({"retries": QUICK} | options)))
+        return made[-1]
+
+    yield start
+    for engine in made:
+        engine.close()
+
+
+def test_a_training_engine_gets_exact_tokens_over_several_turns(served, connect, model):
+    engine = connect(served)
+    batch = requests(12, temperature=0.7)
+    for _ in range(3):
+        results = ask(engine, batch)
+        for request in batch:
+            assert_exact(model, request.token_ids, results[request.session_id], temperature=0.7)
+        batch = [
+            GenerationRequest(
+                one.session_id,
+                [*one.token_ids, *results[one.session_id].token_ids, 30],
+                one.sampling,
+                one.seed,
+                one.sampled_before + 6,
+            )
+            for one in batch
+        ]
+    assert served.engine.stats.extra["reused_tokens"] > 50  # a session keeps its cache
+
+
+def test_full_weights_are_replaced_or_kept(serve, connect, tokenizer, model, tmp_path):
+    engine = connect(serve())
+    other = random_llama(tokenizer, seed=1).eval()
+    engine.update_weights(WeightUpdate(other, 3, tmp_path))
+    for request in requests(3):
+        result = ask(engine, [request])[request.session_id]
+        assert_exact(other, request.token_ids, result)
+        assert result.policy_version == 3
+    wrong = random_llama(tokenizer, hidden_size=16)
+    with pytest.raises(WeightSyncError, match="has another shape"):
+        engine.update_weights(WeightUpdate(wrong, 4, tmp_path))
+    served = engine.pool.servers[0].url
+    answer = httpx.post(f"{served}/v1/completions", json={"model": "m", "prompt": [9], "seed": 4})
+    choice = answer.json()["choices"][0]
+    with torch.no_grad():
+        logits = other(torch.tensor([[9, *choice["token_ids"]]])).logits[0].log_softmax(-1)
+    assert choice["logprobs"]["token_logprobs"][0] == pytest.approx(
+        float(logits[0, choice["token_ids"][0]]), abs=1e-4
+    )
+
+
+def adapted(model, seed):
+    torch.manual_seed(seed)
+    config = peft.LoraConfig(
+        task_type="CAUSAL_LM", target_modules=["q_proj", "down_proj"], init_lora_weights=False
+    )
+    return peft.get_peft_model(copy.deepcopy(model), config).eval()
+
+
+def test_versions_of_an_adapter_are_sampled_side_by_side(serve, connect, model, tmp_path):
+    served = serve()
+    engine, versions = connect(served), [adapted(model, seed) for seed in (1, 2)]
+    names = []
+    for number, version in enumerate(versions, 1):
+        engine.update_weights(WeightUpdate(version, number, tmp_path))
+        names.append(engine.weights.model)
+        request = requests(1)[0]
+        assert_exact(version, request.token_ids, ask(engine, [request])["s0"])
+    listed = [entry["id"] for entry in httpx.get(f"{served.url}/v1/models").json()["data"]]
+    assert listed == ["m", *names]
+
+    def complete(number):
+        name = listed[number % 3]
+        choice = served.post(model=name, prompt=[7 + number]).json()["choices"][0]
+        return number, choice["token_ids"], choice["logprobs"]["token_logprobs"]
+
+    with ThreadPoolExecutor(9) as pool:
+        for number, ids, logprobs in pool.map(complete, range(9)):
+            whole = torch.tensor([[7 + number, *ids]])
+            with torch.no_grad():
+                expected = (model, *versions)[number % 3](whole).logits[0].log_softmax(-1)
+            chosen = expected[:-1].gather(1, torch.tensor(ids)[:, None])[:, 0]
+            torch.testing.assert_close(torch.tensor(logprobs), chosen, atol=1e-4, rtol=0)
+
+
+REFUSED = {
+    "an unknown model": ({"model": "x"}, 404, "there is no model 'x'; there is m"),
+    "no ids": ({"prompt": []}, 400, "prompt: List should have at least 1 item"),
+    "a text": ({"prompt": "hello"}, 400, "prompt: Input should be a valid list"),
+    "an id below zero": ({"prompt": [-1]}, 400, "prompt.0: Input should be greater"),
+    "an id of no token": ({"prompt": [5, 2**30]}, 400, "is outside the vocabulary"),
+    "a long context": ({"prompt": [5] * 400}, 400, "leaves no room in the model's 400"),
+    "no tokens": ({"max_tokens": 0}, 400, "max_tokens: Input should be greater"),
+    "a cold temperature": ({"temperature": -1}, 400, "temperature: Input should be greater"),
+    "a nucleus": ({"top_p": 0.9}, 400, "top_p is not offered here"),
+    "several answers": ({"n": 2}, 400, "n is not offered here"),
+    "another end": ({"stop_token_ids": [9]}, 400, r"does not end at the ids \[9\]"),
+    "an empty stop": ({"stop": [""]}, 400, "stop strings must not be empty"),
+    "a huge seed": ({"seed": 2**70}, 400, "seed: Input should be"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_bad_request_gets_a_sentence_and_the_next_one_an_answer(served, name):
+    body, status, words = REFUSED[name]
+    answer = served.post(**body)
+    error = answer.json()["error"]
+    assert answer.status_code == status and set(error) == {"message", "type", "param", "code"}
+    assert re.search(words, error["message"])
+    assert served.post().status_code == 200
+
+
+def test_bodies_that_are_no_json_and_other_routes_are_refused(served):
+    for content in (b"", b"{", b"[1]", b"\xff"):
+        answer = httpx.post(f"{served.url}/v1/completions", content=content)
+        assert answer.status_code == 400 and answer.json()["error"]["message"]
+    bad = {"/collective_rpc": {"method": "shutdown"}, "/pause?mode=abort": {}}
+    bad |= {"/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/nowhere"}}
+    for path, body in bad.items():
+        assert served.post(path, **body).status_code == 400
+    assert httpx.get(f"{served.url}/v1/nothing").status_code == 404
+
+
+def test_a_key_is_wanted_everywhere_but_at_health(serve, connect):
+    served = serve(key="secret")
+    assert httpx.get(f"{served.url}/health").status_code == 200
+    for path in ("/v1/completions", "/pause", "/collective_rpc"):
+        assert served.post(path).status_code == 401
+        assert served.post(path, key="wrong").status_code == 401
+    assert served.post(key="secret").status_code == 200
+    assert ask(connect(served, api_key="secret"), requests(2))["s1"].error is None
+
+
+def test_a_pause_lets_open_requests_end_and_holds_the_others(serve):
+    served = serve()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(served.post, max_tokens=200, seed=1, stop=["\0"])
+        wait_until(lambda: served.batcher._open)
+        assert served.post("/pause?mode=wait").status_code == 200
+        assert first.result().status_code == 200
+        second = pool.submit(served.post)
+        time.sleep(0.2)
+        assert not second.done() and not served.batcher._open
+        assert httpx.get(f"{served.url}/is_paused").json() == {"is_paused": True}
+        served.post("/resume")
+        assert second.result().status_code == 200
+
+
+def wait_until(true, seconds=10):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+class Slow:
+    """Makes each pass of an engine take a while, and counts them."""
+
+    def __init__(self, engine, seconds):
+        self.passes, forward = 0, engine._forward
+        engine._is_stop[:] = False
+
+        def slow():
+            self.passes += 1
+            time.sleep(seconds)
+            forward()
+
+        engine._forward = slow
+
+
+def test_a_request_joins_those_that_are_being_sampled(serve):
+    served = serve()
+    slow = Slow(served.engine, 0.01)
+    with ThreadPoolExecutor(2) as pool:
+        long = pool.submit(served.post, max_tokens=80)
+        wait_until(lambda: slow.passes > 2)
+        assert len(served.post(max_tokens=3).json()["choices"][0]["token_ids"]) == 3
+        assert not long.done()
+        assert len(long.result().json()["choices"][0]["token_ids"]) == 80
+
+
+def test_a_client_that_goes_takes_its_request_back(serve):
+    served = serve()
+    slow = Slow(served.engine, 0.01)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            f"{served.url}/v1/completions",
+            json={"model": "m", "prompt": [5], "max_tokens": 390},
+            timeout=0.3,
+        )
+    wait_until(lambda: not served.batcher._open)
+    assert slow.passes < 200 and not served.engine._requests
+
+
+def test_a_dead_engine_answers_everybody_at_once(serve, connect):
+    served = serve()
+    engine = connect(served, retries=Retries(attempts=1))
+
+    def dies():
+        time.sleep(0.2)
+        raise MemoryError("no memory is left")
+
+    served.engine._forward = dies
+    started = time.monotonic()
+    results = ask(engine, requests(6)).values()
+    assert all("MemoryError: no memory is left" in result.error for result in results)
+    for answer in (served.post(), httpx.get(f"{served.url}/health")):
+        assert answer.status_code == 500
+        assert answer.json()["error"]["type"] == "server_error"
+    assert time.monotonic() - started < 5
+
+
+def test_a_call_is_rendered_by_the_models_own_template(served, tokenizer, monkeypatch):
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="any")
+    messages = [{"role": "user", "content": "Hi"}]
+    asked = []
+
+    def ask(request, model, ask=served.batcher.ask):
+        asked.append(tuple(request.token_ids))
+        return ask(request, model)
+
+    monkeypatch.setattr(served.batcher, "ask", ask)
+    answer = client.chat.completions.create(model="m", messages=messages, max_tokens=8)
+    context = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
+    assert asked == [tuple(context)] and answer.usage.prompt_tokens == len(context)
+    assert 1 <= answer.usage.completion_tokens <= 8
+    long = [{"role": "user", "content": "x " * 2000}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="m", messages=long)
+    assert is_context_overflow(str(caught.value))
+    tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+    with pytest.raises(openai.BadRequestError, match="does not show tools"):
+        client.chat.completions.create(model="m", messages=messages, tools=[tool])
+
+
+class Process:
+    """`agentsgym serve-model` as a process."""
+
+    def __init__(self, folder, port, *more):
+        command = ("-P", "-m", "agentsgym", "serve-model", str(folder), "--port", str(port))
+        self.process = subprocess.Popen([sys.executable, *command, "--threads", "1", *more])
+        self.url = f"http://127.0.0.1:{port}"
+
+    def ready(self):
+        wait_until(self._answers, 120)
+        return self
+
+    def _answers(self):
+        assert self.process.poll() is None
+        try:
+            return httpx.get(f"{self.url}/health").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_and_comes_back_costs_retries_only(folder, connect, tokenizer):
+    [port] = free_ports(1)
+    first = Process(folder, port, "--served-model-name", "m").ready()
+    engine = connect(first, retries=Retries(attempts=100, first_delay=0.2, longest_delay=0.5))
+    clean = ask(engine, requests(6, 40))
+    engine.submit(requests(6, 40))
+    first.process.kill()
+    first.process.wait()
+    second = []
+    starter = threading.Thread(
+        target=lambda: second.append(Process(folder, port, "--served-model-name", "m"))
+    )
+    starter.start()
+    results = {}
+    while len(results) < 6:
+        results |= {result.session_id: result for result in engine.poll()}
+    starter.join()
+    second[0].process.terminate()
+    assert {n: r.token_ids for n, r in results.items()} == {
+        n: r.token_ids for n, r in clean.items()
+    }
+    assert engine.stats.extra["retries"] > 0
+    second[0].process.wait(20)
