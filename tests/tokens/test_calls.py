@@ -58,7 +58,7 @@ def test_a_conversation_that_goes_on_stays_one_row():
     program = Program()
     talk = program.call(system("Be brief."), user("Go."), answer="Where?")
     talk = program.call(*talk, user("North."), answer="And now?")
-    talk = program.call(*talk, user("West."), answer="There.")
+    talk = program.call(*talk, user("West."), user("I said west."), answer="There.")
     ((begins, steps, text),) = program.rows
     assert (begins, steps) == ("episode", [0, 1, 2])
     assert text + "\n" == rendered(talk)
@@ -136,3 +136,40 @@ def test_whatever_a_program_continues_each_answer_is_in_one_row_after_its_conver
         (row,) = [r for r in program.transcript.rows if number in [s.step for s in r.spans]]
         (span,) = [span for span in row.spans if span.step == number]
         assert TOKENIZER.decode(row.token_ids[: span.stop]) + "\n" == rendered(talk[:-1])
+
+
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "The weather of a town.",
+        "parameters": {"type": "object", "properties": {"town": {"type": "string"}}},
+    },
+}
+
+
+def test_a_call_of_a_tool_and_its_result_extend_the_row_with_the_sampled_ids():
+    """The model writes its JSON in another way than the template would: its ids stay."""
+    transcript = CallTranscript(codec_for(TOKENIZER))
+    written = '<tool_call>\n{"arguments": {"town":"Rome"},  "name": "weather"}\n</tool_call>'
+    ids = (*TOKENIZER.encode(written, add_special_tokens=False), TOKENIZER.eos_token_id)
+    first = ModelCall((user("Rome?"),), (WEATHER,))
+    transcript.call(first)
+    action = GenerationResult("", ids, (-0.5,) * len(ids), written)
+    message = transcript.answer(action, first)
+    (call,) = message["tool_calls"]
+    assert call["function"] == {"name": "weather", "arguments": {"town": "Rome"}}
+    transcript.act(action, 0, 0, message)
+    result = {"role": "tool", "content": "Sun.", "tool_call_id": call["id"], "name": "weather"}
+    transcript.call(ModelCall((user("Rome?"), message, result), (WEATHER,)))
+    (row,) = transcript.rows
+    assert tuple(row.token_ids[row.spans[0].start : row.spans[0].stop]) == ids
+    assert "<tool_response>\nSun.\n</tool_response>" in TOKENIZER.decode(row.token_ids)
+
+
+def test_other_tools_begin_a_row():
+    transcript = CallTranscript(codec_for(TOKENIZER))
+    for step, tools in enumerate([(WEATHER,), ()]):
+        transcript.call(ModelCall((user("Rome?"),), tools))
+        transcript.act(GenerationResult("", (5,), (-0.5,), "a"), 0, step, assistant("a"))
+    assert [row.begins for row in transcript.rows] == ["episode", "tools"]

@@ -207,6 +207,8 @@ class Session:
     def act(self, action: GenerationResult) -> int:
         """Record the agent's action; return its number of agent tokens."""
         message: Message = {"role": "assistant", "content": action.text}
+        if self.call is not None:
+            message = self.transcript.answer(action, self.call)
         span = self.transcript.act(action, self.episode, len(self.steps), message)
         self.messages.append(message)
         self.sampled_tokens += len(action.token_ids or ())

@@ -84,6 +84,13 @@ class CallTranscript(Transcript):
         else:
             self._open(call.messages, begins)
 
+    def answer(self, action: GenerationResult, call: ModelCall) -> Message:
+        """The answer to `call` as the program gets it."""
+        if action.token_ids is None or self._codec is None:
+            return {"role": "assistant", "content": action.text}
+        earlier = sum(len(message.get("tool_calls", ())) for message in call.messages)
+        return self._codec.answer(action.token_ids, earlier).message
+
     def act(
         self, action: GenerationResult, episode: int, step: int, message: Message | None = None
     ) -> StepSpan | None:

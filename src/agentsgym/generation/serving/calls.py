@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
 from agentsgym.types import Message, ModelCall
@@ -23,7 +23,7 @@ class ModelAnswer:
 
     def to_json(self) -> str:
         """The answer as a JSON text."""
-        return json.dumps(asdict(self))
+        return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
     @classmethod
     def from_json(cls, text: str) -> Self:
