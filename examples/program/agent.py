@@ -5,13 +5,12 @@
 
 from functools import cache
 
-import httpx
 import openai
 
 from agentsgym import TwentyQuestionsEnv
 from agentsgym.rollout import SteppedTrial
 
-HTTP = httpx.Client()  # one for all games: making it takes longer than a game
+HTTP = openai.DefaultHttpxClient()  # one for all games: making it takes longer than a game
 GAME = {
     "table": "quickstart",
     "split": "hints",

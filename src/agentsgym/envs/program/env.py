@@ -135,7 +135,7 @@ class ProgramEnv(MultistepEnv):
             self._end_episode(session_id, trial.last_state)
         server, until = program_server(), time.monotonic() + self.config.time_limit
         run = server.open(session_id)
-        client = ClientSettings(server.base_url, run.key, trial.without_state())
+        client = ClientSettings(server.base_url, run.key, session_id, trial.without_state())
         try:
             if self.config.command:
                 run.start_command(self.config.command, client, task_data)

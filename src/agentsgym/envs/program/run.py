@@ -37,13 +37,15 @@ class ClientSettings:
 
     Args:
         base_url: what an OpenAI client takes as `base_url`.
-        api_key: the key; it names the session.
+        api_key: the key of this episode's calls.
+        session_id: the rollout's name, the same in all episodes of its trial.
         trial: the episode's position in its trial, with the outcomes of earlier episodes.
         model: a name for clients that ask for one; any other name does as well.
     """
 
     base_url: str
     api_key: str = field(repr=False)
+    session_id: str = ""
     trial: TrialInfo = field(default_factory=TrialInfo)
     model: str = "agent"
 
@@ -54,7 +56,7 @@ class ClientSettings:
 
     @property
     def session_url(self) -> str:
-        """The session's own address: rewards are posted to `session_url/reward`, and clients that
+        """The address of this episode: rewards are posted to `session_url/reward`, and clients that
         can't send a key use `session_url/v1`."""
         return f"{self.anthropic_url}/sessions/{self.api_key}"
 
@@ -76,6 +78,7 @@ class ClientSettings:
             "ANTHROPIC_BASE_URL": self.anthropic_url,
             "ANTHROPIC_API_KEY": self.api_key,
             "AGENTSGYM_MODEL": self.model,
+            "AGENTSGYM_SESSION": self.session_id,
             "AGENTSGYM_SESSION_URL": self.session_url,
             "AGENTSGYM_TASK": json.dumps(task),
             "AGENTSGYM_TRIAL": json.dumps(trial),
