@@ -113,6 +113,10 @@ def by_anthropic(server):
         yield client
 
 
+def connection(server):
+    return socket.create_connection(("127.0.0.1", server.port))
+
+
 def text_of(response):
     return response.json()["choices"][0]["message"]["content"]
 
@@ -272,6 +276,14 @@ def test_an_answer_comes_back_as_it_was(server, by_openai, by_anthropic, ask, st
     assert server.script.calls[1][1].messages == (hi, answer.message, hi)
 
 
+def test_parts_of_an_answer_are_one_text_and_nulls_are_nothing(script, http):
+    parts = [{"type": "text", "text": text} for text in ("It is ", "sunny.")]
+    answer = {"role": "assistant", "content": parts, "tool_calls": None, "name": None}
+    body = {**BODY, "messages": [*HI, answer, *HI], "tools": None, "max_tokens": None}
+    http.post(CHAT, json=body).raise_for_status()
+    assert script.calls[0][1].messages[1] == said("It is sunny.").message
+
+
 def test_a_stream_comes_in_pieces(script, http):
     script.reset(said("abcdefgh" * 30))
     with http.stream("POST", CHAT, json={**BODY, "stream": True}) as response:
@@ -427,9 +439,14 @@ def test_a_fault_of_the_backend_ends_one_call(script, http):
     response = http.post(CHAT, json=BODY)
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "context_length_exceeded"
-    response = http.post(CHAT, json=BODY)
+    with http.stream("POST", CHAT, json=BODY) as response:
+        connection = response.extensions["network_stream"]
+        response.read()
     assert (response.status_code, response.json()["error"]["type"]) == (500, "server_error")
-    assert text_of(http.post(CHAT, json=BODY)) == "ok"
+    with http.stream("POST", CHAT, json=BODY) as response:
+        assert response.extensions["network_stream"] is connection
+        response.read()
+    assert text_of(response) == "ok"
 
 
 def test_control_characters_pass(script, http):
@@ -449,6 +466,17 @@ def test_an_idempotency_key_gets_the_same_answer(script, http):
     assert (text_of(first), text_of(other)) == ("first", "second")
     assert http.post(CHAT, content=message("x"), headers=named).status_code == 422
     assert len(script.calls) == 2
+
+
+def test_an_answer_with_an_idempotency_key_is_for_no_other_request(script, http):
+    script.reset(said("first"), said("second"))
+    script.free.clear()
+    named = {"Idempotency-Key": "three"}
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(CHAT, json=BODY, headers=named, timeout=0.05)
+    script.free.set()
+    assert text_of(http.post(CHAT, json=BODY)) == "second"
+    assert text_of(http.post(CHAT, json=BODY, headers=named)) == "first"
 
 
 def test_a_failure_is_not_kept_for_its_idempotency_key(script, http):
@@ -473,12 +501,29 @@ def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(script, http, an
     assert len(script.calls) == 2
 
 
+def test_a_retry_may_follow_its_broken_connection_at_once(server, script, http):
+    request = httpx.Request("POST", server.url + CHAT, json=BODY)
+    sent = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(request.content)}\r\n\r\n"
+    sent = sent.encode() + request.content
+    for number in range(1, 11):
+        script.free.clear()
+        with connection(server) as retry:
+            with connection(server) as first:
+                first.sendall(sent)
+                script.wait_for(calls=number)
+            retry.sendall(sent)
+            time.sleep(0.02)
+            script.free.set()
+            assert retry.recv(100).startswith(b"HTTP/1.1 200")
+    assert len(script.calls) == 10
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_connection_that_breaks_within_an_answer_leaves_it(server, script, http, stream):
     long = "x" * 20_000_000  # more than the buffers of both sockets
     script.reset(said(long), said("second"))
     content = json.dumps({**BODY, "stream": stream}).encode()
-    with socket.create_connection(("127.0.0.1", server.port)) as client:
+    with connection(server) as client:
         head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n\r\n"
         client.sendall(head.encode() + content)
         assert client.recv(1000)

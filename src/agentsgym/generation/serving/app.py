@@ -7,16 +7,18 @@ status and a sentence and touches nothing else.
 
 import asyncio
 import hashlib
+import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pydantic import FiniteFloat
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentsgym.generation.serving.calls import Backend, CallRefused
 from agentsgym.generation.serving.chat import ChatBody
@@ -24,6 +26,8 @@ from agentsgym.generation.serving.exchanges import Exchange, Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
+
+logger = logging.getLogger(__name__)
 
 _LARGEST_BODY = 32 * 2**20  # bytes
 _CHUNK = 2**16  # bytes of an answer that are sent at once
@@ -61,11 +65,8 @@ def create_app(
             Route("/health", _health),
             Mount("/sessions/{session}", routes=[*apis, reward]),
         ],
-        exception_handlers={
-            CallRefused: _refused,
-            HTTPException: _no_such_route,
-            Exception: _failed,
-        },
+        exception_handlers={CallRefused: _refused, HTTPException: _no_such_route},
+        middleware=[Middleware(_Faults)],
     )
 
 
@@ -211,5 +212,17 @@ def _no_such_route(request: Request, error: Exception) -> Response:
     return _refused(request, CallRefused(f"{where}: {error.detail}", error.status_code))
 
 
-def _failed(request: Request, error: Exception) -> Response:
-    return _refused(request, CallRefused("the server failed", 500, "server_error"))
+class _Faults:
+    """Answers a request that met a fault. (Starlette's own handler raises the fault again, and
+    uvicorn then closes the connection, under the client's next request.)"""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception:
+            logger.exception("a request failed")
+            failed = CallRefused("the server failed", 500, "server_error")
+            await _refused(Request(scope), failed)(scope, receive, send)
