@@ -24,6 +24,7 @@ EXTRAS = {
     "envs/alfworld": {"alfworld", "textworld"},
     "envs/classical_reasoning": {"reasoning"},
     "envs/gymnasium": {"gymnasium"},
+    "envs/mcp_tools.py": {"mcp"},
     "envs/textarena": {"textarena"},
     "envs/textworld": {"textworld"},
     "envs/twenty_questions/guess_consistency.py": {"train"},

@@ -35,6 +35,11 @@ def test_own_environment():
     assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 3 steps", printed)
 
 
+def test_tool_env():
+    printed = run("tool_env.py", "2")
+    assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 2 steps", printed)
+
+
 @pytest.mark.slow
 def test_plain_trl():
     printed = run("plain_trl.py", "1")

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agentsgym.agents import DirectOutputAgent, HumanAgent, ScriptedAgent
-    from agentsgym.envs import EnvPool, EnvSettings, MultistepEnv, make, register, task_dataset
+    from agentsgym.envs import (
+        EnvPool,
+        EnvSettings,
+        McpTools,
+        MultistepEnv,
+        ToolEnv,
+        make,
+        register,
+        task_dataset,
+        tool,
+    )
     from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
     from agentsgym.types import Agent, PrivilegedAgent, RolloutBatch, SamplingParams, TrialInfo
@@ -21,16 +31,19 @@ _HOMES = {
     "GRPOEnvConfig": "agentsgym.training",
     "GRPOEnvTrainer": "agentsgym.training",
     "HumanAgent": "agentsgym.agents",
+    "McpTools": "agentsgym.envs",
     "MultistepEnv": "agentsgym.envs",
     "PrivilegedAgent": "agentsgym.types",
     "RolloutBatch": "agentsgym.types",
     "SamplingParams": "agentsgym.types",
     "ScriptedAgent": "agentsgym.agents",
+    "ToolEnv": "agentsgym.envs",
     "TrialInfo": "agentsgym.types",
     "TwentyQuestionsEnv": "agentsgym.envs.twenty_questions",
     "make": "agentsgym.envs",
     "register": "agentsgym.envs",
     "task_dataset": "agentsgym.envs",
+    "tool": "agentsgym.envs",
 }
 
 _PACKAGES = frozenset(
@@ -59,17 +72,20 @@ __all__ = [
     "GRPOEnvConfig",
     "GRPOEnvTrainer",
     "HumanAgent",
+    "McpTools",
     "MultistepEnv",
     "PrivilegedAgent",
     "RolloutBatch",
     "SamplingParams",
     "ScriptedAgent",
+    "ToolEnv",
     "TrialInfo",
     "TwentyQuestionsEnv",
     "__version__",
     "make",
     "register",
     "task_dataset",
+    "tool",
 ]
 
 

@@ -35,6 +35,7 @@ NEEDS = {
     "docs/environments/textarena.md": "textarena",
     "docs/environments/textworld.md": "textworld",
     "docs/integrations/inspect.md": "inspect_ai",
+    "docs/tools.md": "mcp",
 }
 SLOW = {"docs/environments/alfworld.md", "docs/environments/textworld.md"}  # they make games
 # Games that were recorded: the page says with which settings, its code plays another one.

@@ -85,7 +85,23 @@ def mix_line(**maze):
     )
 
 
+BEGUN = {"metrics": {"tool_calls/attempted": 1.0, "tool_calls/executed": 0.0}}
+unheard = games(
+    lambda g, i: play(g, i, reward=float(i % 2), info=BEGUN if g == 3 else {})
+)  # fmt: skip
+
+
 CASES = {
+    "calls_never_run": (
+        {
+            "line": changed(
+                tool_calls__attempted=0.5, tool_calls__parsed=0.05, tool_calls__executed=0.0
+            ),
+            "rollouts": unheard,
+        },
+        ["0.5 calls per action were begun in steps 33 to 40", "10.0% of them could be read"],
+        "train-39/3/0",
+    ),
     "rollouts_fail": (
         {"line": changed(failed=0.25), "rollouts": broken},
         ["25% of the rollouts fail", "no map"],

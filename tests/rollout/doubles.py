@@ -6,7 +6,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from agentsgym import MultistepEnv
+from agentsgym import MultistepEnv, ToolEnv, tool
 from agentsgym.envs import EnvSettings
 from agentsgym.types import EngineStats, GenerationResult
 from helpers import CountdownEnv
@@ -35,6 +35,25 @@ class TextEngine:
 
     def release(self, session_ids):
         pass
+
+
+PRICES = {"tea": 3, "milk": 1}
+
+
+class SumEnv(ToolEnv):
+    """The sum of two prices is 4."""
+
+    def _initialize_episode(self, session_id, task_data):
+        return {"prompt": "How much are both?", "looked": 0}
+
+    @tool
+    def price(self, state, item: str) -> int:
+        """The price of an item."""
+        state["looked"] += 1
+        return PRICES[item]
+
+    def grade(self, state, answer):
+        return answer == "4"
 
 
 class EndingEnv(MultistepEnv):

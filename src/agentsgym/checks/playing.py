@@ -4,7 +4,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
@@ -13,8 +13,16 @@ from agentsgym.rollout.drive import advance
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
-from agentsgym.types import GenerationRequest, GenerationResult, Rollout, RolloutRequest, Step
+from agentsgym.types import (
+    GenerationRequest,
+    GenerationResult,
+    Rollout,
+    RolloutRequest,
+    Step,
+    ToolSchema,
+)
 from agentsgym.types.text import short_repr
+from agentsgym.types.tool_actions import calling
 
 MOST_CANDIDATES = 400
 _STOCK = ("yes", "no", "1", "0", "A", "up", "Is it an animal?", "Can it fly?", "[apple]", "hello")
@@ -35,12 +43,32 @@ def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
 
     These are its `admissible_actions(state)` if it lists them. Otherwise they are the words that
     the first and the last message show in brackets, in lists, or after "one of", and a few fixed
-    phrases.
+    phrases; where the environment has tools of its own also calls of these with such words.
     """
     listed = known_play(env).admissible_actions(env.active_states[request.session_id])
     if listed is not None:
         return list(listed)
-    return harvest([message["content"] for message in request.messages])
+    words = harvest([message["content"] for message in request.messages])
+    if env.config.action_form == "tool":
+        return words
+    return [*words, *(call for schema in env.tool_schemas for call in _calls(schema, words))]
+
+
+def _calls(schema: ToolSchema, words: Sequence[str]) -> Iterator[str]:
+    """Calls of a tool, as many as there are words, whose arguments are of the right types."""
+    function = schema["function"]
+    properties = function["parameters"].get("properties", {})
+    for number, word in enumerate(words):
+        arguments = {key: _value(one, number, word) for key, one in properties.items()}
+        yield calling(function["name"], **arguments).text
+
+
+def _value(schema: Mapping[str, Any], number: int, word: str) -> Any:
+    options = schema.get("enum")
+    if options:
+        return options[number % len(options)]
+    values = {"integer": number, "number": number / 2, "boolean": number % 2 == 0, "array": [word]}
+    return values.get(schema.get("type", ""), word)
 
 
 def harvest(texts: Sequence[str]) -> list[str]:

@@ -207,11 +207,14 @@ def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 @functools.cache
-def byte_tokenizer(chat: bool) -> Any:
-    """A byte-level tokenizer, the quickstart's, with its chat template or without."""
+def byte_tokenizer(chat: bool, tools: bool = False) -> Any:
+    """A byte-level tokenizer, the quickstart's, with its chat template, or one that also shows
+    tools, or without."""
     from transformers import AutoTokenizer
 
+    from agentsgym.training.tiny import TOOL_TEMPLATE
+
     tokenizer = AutoTokenizer.from_pretrained(builtin_folder("quickstart"))
-    if not chat:
-        tokenizer.chat_template = None
+    if tools or not chat:
+        tokenizer.chat_template = TOOL_TEMPLATE if tools else None
     return tokenizer

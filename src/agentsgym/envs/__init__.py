@@ -2,6 +2,8 @@
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, check_rows, task_dataset
+from agentsgym.envs.function_tools import tool
+from agentsgym.envs.mcp_tools import McpTools
 from agentsgym.envs.registry import (
     UnknownEnvironment,
     find,
@@ -10,14 +12,17 @@ from agentsgym.envs.registry import (
     registered,
 )
 from agentsgym.envs.settings import EnvSettings
+from agentsgym.envs.tools import ToolEnv
 from agentsgym.types.names import ConfigError
 
 __all__ = [
     "ConfigError",
     "EnvPool",
     "EnvSettings",
+    "McpTools",
     "MultistepEnv",
     "TaskRow",
+    "ToolEnv",
     "UnknownEnvironment",
     "check_row",
     "check_rows",
@@ -26,4 +31,5 @@ __all__ = [
     "register",
     "registered",
     "task_dataset",
+    "tool",
 ]

@@ -8,7 +8,9 @@ from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings, remember_
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import Agent, EpisodeOutcome, Prompt, RolloutBatch, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError
+from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import short_repr
+from agentsgym.types.tool_actions import ACT
 
 
 class MultistepEnv:
@@ -188,6 +190,13 @@ class MultistepEnv:
         return registered_name(type(self)) or f"{type(self).__module__}.{type(self).__qualname__}"
 
     @property
+    def tool_schemas(self) -> Sequence[ToolSchema]:
+        """The tools that the agent may call. With tools, an action reaches `_step_episode` as one
+        text with the calls in it (`agentsgym.types.tool_actions`); but with `action_form="tool"`
+        there is one tool, and its argument is the action."""
+        return (ACT,) if self.config.action_form == "tool" else ()
+
+    @property
     def row_config(self) -> dict[str, Any]:
         """The `env_config` of this object's dataset rows."""
         return self.env_config | ({NEEDS: self.needs} if self.needs else {})
@@ -217,7 +226,11 @@ class MultistepEnv:
     ) -> Codec | None:
         if tokenizer is None:
             return None
-        return codec_for(tokenizer, options, special_tokens_meant=self.special_tokens_meant)
+        codec = codec_for(tokenizer, options, special_tokens_meant=self.special_tokens_meant)
+        try:
+            return codec.with_tools(self.tool_schemas)
+        except ValueError as error:
+            raise ConfigError(f"{self.name}: {error}") from None
 
     def trial_info(
         self, outcomes: Sequence[EpisodeOutcome] = (), last_state: Any = None

@@ -12,6 +12,7 @@ _EXTRAS = {
     "accelerate": "train",
     "trl": "train",
     "aiohttp": "http",
+    "mcp": "mcp",
     "openenv": "openenv",
     "starlette": "endpoint",
     "uvicorn": "endpoint",

@@ -89,6 +89,13 @@ class EnvSettings(Section):
     error_allowance: Annotated[
         CountOrZero, Field(description="consecutive malformed actions that are forgiven")
     ] = 1
+    action_form: Annotated[
+        Literal["text", "tool"],
+        Field(
+            description="whether a model writes an action as plain text or as the call of a tool "
+            "`act(action)`, in its chat template's own form"
+        ),
+    ] = "text"
     explain_actions: Annotated[
         bool,
         Field(

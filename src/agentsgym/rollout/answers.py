@@ -24,7 +24,7 @@ class StepAnswer(NamedTuple):
     done: bool
     malformed: bool
     info: Mapping[str, Any]
-    token_rewards: tuple[float, ...] | None
+    token_rewards: tuple[float, ...] | None = None
     step_rewards: tuple[float, ...] | None = None
 
 

@@ -1,13 +1,15 @@
 """One episode as a plain generator: it yields requests for actions and receives actions."""
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentsgym.rollout.answers import checked_number, checked_text, read_answer
+from agentsgym.rollout.answers import StepAnswer, checked_number, checked_text, read_answer
+from agentsgym.rollout.said import Said
 from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action, spoken
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Step
+from agentsgym.types.tool_actions import NO_ACT
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +39,14 @@ def play_episode(session: Session) -> EpisodeGenerator:
     stop_reason = _observe(session)
     while stop_reason is None:
         action = clean_action((yield session.request_action()))
-        if not session.fits(action):
+        said = session.read(action)
+        if not session.fits(action, said):
             session.withdraw()
             stop_reason = OVER_BUDGET
             break
-        step = _take_step(session, action)
+        step = _take_step(session, action, said)
         mistakes = mistakes + 1 if step.malformed else 0
-        stop_reason = _stop_reason(session, step, mistakes) or _observe(session)
+        stop_reason = _stop_reason(session, step, mistakes) or _observe(session, said)
     return finish(session, stop_reason)
 
 
@@ -54,14 +57,15 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     if not session.observe(reflection_request(session)):
         return None
     action = clean_action((yield session.request_action("reflection")))
-    if not session.fits(action):
+    said = session.read(action)
+    if not session.fits(action, said):
         session.withdraw()
         return None
-    session.act(action)
+    session.act(action, said)
     step = Step(
         index=len(session.steps),
         observation=session.observation,
-        action=action.text,
+        action=said.text,
         reward=0.0,
         done=False,
         truncated=action.truncated,
@@ -102,9 +106,12 @@ def last_answer(session: Session) -> str:
         return ""
 
 
-def _observe(session: Session) -> str | None:
-    """Get the next prompt from the environment; return a stop reason if the budget has no room."""
-    prompt: Any = session.host._format_prompt(session.state, len(session.steps))
+def _observe(session: Session, said: Said | None = None) -> str | None:
+    """Get the next prompt from the environment, if the last action `said` something valid; return a
+    stop reason if the budget has no room."""
+    prompt: Any = NO_ACT
+    if said is None or said.valid:
+        prompt = session.host._format_prompt(session.state, len(session.steps))
     if not isinstance(prompt, ModelCall | list):
         prompt = checked_text(prompt, "_format_prompt")
         if session.carried and not session.steps:
@@ -112,11 +119,15 @@ def _observe(session: Session) -> str | None:
     return None if session.observe(prompt) else OVER_BUDGET
 
 
-def _take_step(session: Session, action: GenerationResult) -> Step:
+def _take_step(session: Session, action: GenerationResult, said: Said) -> Step:
     env, sid = session.host, session.session_id
-    tokens = session.act(action)
-    text = action.text if session.call is None else session.answer(action).to_json()
-    answer = read_answer(env._step_episode(sid, env.active_states[sid], text))
+    tokens = session.act(action, said)
+    text = said.text if session.call is None else session.answer(action).to_json()
+    if said.valid:
+        answer = read_answer(env._step_episode(sid, env.active_states[sid], text))
+    else:
+        anchor = session.steps[-1].info.get("anchor") if session.steps else None
+        answer = StepAnswer(session.state, 0.0, False, True, {"anchor": anchor})
     env.active_states[sid] = answer.state
     if answer.step_rewards is not None:
         _replace_rewards(session, answer.step_rewards)
@@ -124,10 +135,10 @@ def _take_step(session: Session, action: GenerationResult) -> Step:
     step = Step(
         index=len(session.steps),
         observation=session.observation,
-        action=spoken(session.messages[-1]),
+        action=said.text if session.call is None else spoken(said.message),
         reward=checked_number(answer.reward - penalty, "reward"),
         done=answer.done,
-        info=answer.info,
+        info=_with_metrics(answer.info, said),
         malformed=answer.malformed,
         truncated=action.truncated,
         anchor=session.steps[-1].info.get("anchor") if session.steps else None,
@@ -136,6 +147,12 @@ def _take_step(session: Session, action: GenerationResult) -> Step:
     )
     session.steps.append(step)
     return step
+
+
+def _with_metrics(info: Mapping[str, Any], said: Said) -> Mapping[str, Any]:
+    if not said.metrics:
+        return info
+    return {**info, "metrics": {**info.get("metrics", {}), **said.metrics}}
 
 
 def _replace_rewards(session: Session, rewards: Sequence[float]) -> None:
@@ -185,6 +202,8 @@ def finish(session: Session, stop_reason: str) -> Episode:
     complete = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
     if session.call is not None:  # each call had a conversation of its own
         system, complete = None, True
+    elif session.env.tool_schemas:  # calls and results are no plain texts
+        complete = False
     return Episode(
         index=session.episode,
         steps=tuple(steps),

@@ -12,6 +12,7 @@ from typing import Any
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.known_game import known_play
 from agentsgym.generation.serving.calls import Ending, ModelAnswer
+from agentsgym.rollout.said import Said, answered, plainly, with_tools
 from agentsgym.tokens.calls import CallTranscript
 from agentsgym.types import (
     ActionKind,
@@ -138,9 +139,7 @@ class Session:
         if isinstance(prompt, ModelCall):
             self._observe_call(prompt)
         else:
-            self._observe_messages(
-                [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-            )
+            self._observe_messages(answered(prompt, self.messages))
         left = self.tokens_left()
         if left is None or left > 0:
             return True
@@ -168,10 +167,21 @@ class Session:
         del self.messages[len(self.messages) - self._new_messages :]
         self.transcript.withdraw()
 
-    def fits(self, action: GenerationResult) -> bool:
+    def read(self, action: GenerationResult) -> Said:
+        """What an action says."""
+        if self.call is not None and action.token_ids is not None:
+            return Said(self.transcript.answer(action, self.call), action.text)
+        tools = self.env.tool_schemas if self.call is None else self.call.tools
+        if not tools:
+            return plainly(action)
+        calls = sum(len(message.get("tool_calls", ())) for message in self.messages)
+        acts = self.call is None and self.env.config.action_form == "tool"
+        return with_tools(action, self.transcript.codec, self.action_kind, calls, acts=acts)
+
+    def fits(self, action: GenerationResult, said: Said) -> bool:
         """Whether the budget has room for an action. An engine's always fits, because it is cut."""
         left = self.tokens_left()
-        return left is None or len(self.transcript.ids_of(action)) <= left
+        return left is None or len(self.transcript.ids_of(action, said.message)) <= left
 
     def tokens_left(self) -> int | None:
         """How many more tokens the row may have; None without a limit."""
@@ -204,13 +214,10 @@ class Session:
         same = cap == self.sampling.max_tokens and stop == self.sampling.stop
         return self.sampling if same else replace(self.sampling, max_tokens=cap, stop=stop)
 
-    def act(self, action: GenerationResult) -> int:
+    def act(self, action: GenerationResult, said: Said) -> int:
         """Record the agent's action; return its number of agent tokens."""
-        message: Message = {"role": "assistant", "content": action.text}
-        if self.call is not None:
-            message = self.transcript.answer(action, self.call)
-        span = self.transcript.act(action, self.episode, len(self.steps), message)
-        self.messages.append(message)
+        span = self.transcript.act(action, self.episode, len(self.steps), said.message)
+        self.messages.append(said.message)
         self.sampled_tokens += len(action.token_ids or ())
         self.policy_version = action.policy_version
         return span.length if span else 0
@@ -247,8 +254,8 @@ def _clean_message(message: Message) -> Message:
 
 
 def _as_text(messages: Sequence[Message]) -> str:
-    """Messages for the eyes of a reader: the text of one of the user, else each with its role."""
-    if len(messages) == 1 and messages[0]["role"] == "user":
+    """Messages for the eyes of a reader: the text of a single one, else each with its role."""
+    if len(messages) == 1 and messages[0]["role"] in ("user", "tool"):
         return messages[0]["content"]
     return "\n\n".join(f"[{message['role']}] {spoken(message)}" for message in messages)
 

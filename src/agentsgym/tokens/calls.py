@@ -95,9 +95,9 @@ class CallTranscript(Transcript):
         self, action: GenerationResult, episode: int, step: int, message: Message | None = None
     ) -> StepSpan | None:
         """Append an action's tokens; `message` is the answer as the program gets it."""
-        span = super().act(action, episode, step)
+        span = super().act(action, episode, step, message)
         if span is not None and self._call is not None and message is not None:
-            answered = _Answered(self._row, span, self._text, self.ids_of(action))
+            answered = _Answered(self._row, span, self._text, self._last_action or ())
             self._prompts[self._call] = answered
             self._answers[_key(self._call, message)] = answered
         return span

@@ -76,6 +76,11 @@ class Transcript:
         self.rows: list[DraftRow] = []
 
     @property
+    def codec(self) -> Codec | None:
+        """The codec of the running conversation, with its tools."""
+        return self._codec
+
+    @property
     def context(self) -> Sequence[int]:
         """The ids that the next action is conditioned on."""
         return self._row.token_ids
@@ -110,17 +115,25 @@ class Transcript:
             self.rows.pop()  # a row without an action is the last one
             self._row = self.rows[-1] if self.rows else DraftRow("")
 
-    def ids_of(self, action: GenerationResult) -> tuple[int, ...]:
-        """An action's token ids: its sampled ids, or its encoded text."""
+    def ids_of(self, action: GenerationResult, message: Message | None = None) -> tuple[int, ...]:
+        """An action's token ids: its sampled ids, or the encoded text of a text agent, which calls
+        tools if its `message` says so."""
         if action.token_ids is not None:
             return action.token_ids
-        return () if self._codec is None else self._codec.encode_action(action.text)
+        if self._codec is None:
+            return ()
+        if message is not None and message.get("tool_calls"):
+            return self._codec.encode_answer(message)
+        return self._codec.encode_action(action.text)
 
-    def act(self, action: GenerationResult, episode: int, step: int) -> StepSpan | None:
-        """Append an action's tokens: its sampled ids, or the encoded text of a text agent."""
+    def act(
+        self, action: GenerationResult, episode: int, step: int, message: Message | None = None
+    ) -> StepSpan | None:
+        """Append an action's tokens: its sampled ids, or the encoded text of a text agent;
+        `message` is the action as its conversation has it."""
         if self._codec is None:
             return None
-        ids = self.ids_of(action)
+        ids = self.ids_of(action, message)
         if action.token_ids is None:
             self._row.sampled = False
         logprobs = action.logprobs if action.logprobs is not None else (0.0,) * len(ids)

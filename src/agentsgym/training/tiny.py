@@ -19,23 +19,44 @@ CHAT_TEMPLATE = (
 )
 """It only appends: earlier turns never change, so a rollout is one row."""
 
+_CALL, _CALL_END, _RESULT = "<tool_call>", "</tool_call>", "<|tool|>"
+TOOL_TOKENS = (_CALL, _CALL_END, _RESULT)
+TOOL_TEMPLATE = (
+    "{% if tools %}{{ '<|system|>' }}"
+    "{% for tool in tools %}{{ tool.function.name }}{{ ' ' if not loop.last }}{% endfor %}"
+    "{% endif %}"
+) + CHAT_TEMPLATE.replace(
+    " + '<|end|>' }}",
+    " }}{% for call in m['tool_calls'] or [] %}"
+    """{{ '<tool_call>{"name": "' + call.function.name + '", "arguments": ' }}"""
+    "{{ call.function.arguments | tojson }}{{ '}</tool_call>' }}"
+    "{% endfor %}{{ '<|end|>' }}",
+)
+"""The same with calls of tools, of which it tells the model the names."""
+
 
 def build_tokenizer(
-    texts: Iterable[str], vocab_size: int = 2048, *, max_token_length: int = 40
+    texts: Iterable[str],
+    vocab_size: int = 2048,
+    *,
+    max_token_length: int = 40,
+    tools: bool = False,
 ) -> Any:
     """A `PreTrainedTokenizerFast` trained on `texts`: byte-level BPE over whole lines.
 
     Text is split only at line breaks, not at white space, so that a frequent line (a question, an
     answer) becomes a single token of up to `max_token_length` characters. A tiny model then need
     not learn first how words combine. Any text can be encoded. The vocabulary has at most
-    `vocab_size` entries, including the 256 bytes and 5 special tokens, and depends only on the
-    texts and their counts. Raises ValueError for a `vocab_size` below that.
+    `vocab_size` entries, including the 256 bytes and 5 special tokens (8 with `tools`, which its
+    chat template then shows), and depends only on the texts and their counts. Raises ValueError for
+    a `vocab_size` below that.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    least = len(alphabet) + len(SPECIAL_TOKENS)
+    special = [*SPECIAL_TOKENS, *(TOOL_TOKENS if tools else ())]
+    least = len(alphabet) + len(special)
     if vocab_size < least:
         raise ValueError(f"vocab_size must be at least {least}, got {vocab_size}")
     bpe = Tokenizer(models.BPE())
@@ -48,7 +69,7 @@ def build_tokenizer(
     bpe.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=list(SPECIAL_TOKENS),
+        special_tokens=special,
         initial_alphabet=alphabet,
         max_token_length=max_token_length,
         show_progress=False,
@@ -58,10 +79,10 @@ def build_tokenizer(
         tokenizer_object=bpe,
         pad_token=PAD,
         eos_token=END,
-        additional_special_tokens=[USER, SYSTEM, AGENT],
+        additional_special_tokens=special[2:],
         clean_up_tokenization_spaces=False,
     )
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = TOOL_TEMPLATE if tools else CHAT_TEMPLATE
     return tokenizer
 
 

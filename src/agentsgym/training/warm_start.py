@@ -5,6 +5,7 @@ on games that are stored. The model reads the same kind of transcripts that it w
 learns only from the agent's tokens.
 """
 
+import json
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -100,15 +101,12 @@ def warm_start(
         raise ValueError("a warm start needs at least one task")
     stream = GameStream(env, agent, tasks, settings, seed)
     games = stream.play(settings.tokenizer_games)
-    steps = [step for game in games for episode in game.episodes for step in episode.steps]
-    texts = {
-        "tokens_per_action": [step.action for step in steps],
-        "tokens_per_observation": [step.observation for step in steps],
-    }
+    texts = _texts(games)
     tokenizer = build_tokenizer(
         (text for part in texts.values() for text in part),
         settings.vocab_size,
         max_token_length=settings.max_token_length,
+        tools=bool(env.tool_schemas),
     )
     model = build_model(tokenizer, settings.model, seed)
     stream.env = env.with_tokenizer(tokenizer)
@@ -137,6 +135,20 @@ def imitate(
     settings = settings.resolved(new_model=True)
     assert settings.steps is not None
     return _Training(model, batches, settings, pad_id, settings.steps).run(progress)
+
+
+def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
+    """What is read and written in games, calls of tools as the tiny template writes them."""
+    texts: dict[str, list[str]] = {"tokens_per_action": [], "tokens_per_observation": []}
+    for message in (one for game in games for e in game.episodes for one in e.messages):
+        if message["role"] == "assistant":
+            calls = [call["function"] for call in message.get("tool_calls", ())]
+            texts["tokens_per_action"] += [json.dumps(call, ensure_ascii=False) for call in calls]
+            if message["content"] or not calls:
+                texts["tokens_per_action"].append(message["content"])
+        elif message["role"] != "system":
+            texts["tokens_per_observation"].append(message["content"])
+    return texts
 
 
 def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:

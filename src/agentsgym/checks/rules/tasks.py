@@ -14,7 +14,7 @@ from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.rollout.failures import last_line
-from agentsgym.types import Rollout
+from agentsgym.types import Message, Rollout
 from agentsgym.types.reward_placement import per_token_rewards
 
 
@@ -80,16 +80,18 @@ def _row_problem(context: Context) -> str | None:
 def masks(context: Context) -> Finding:
     """The masked tokens decode to the actions and nothing else; only they carry rewards.
 
-    Played with a tokenizer that has a chat template and with one that has none.
+    Played with a tokenizer that has a chat template and, without tools, with one that has none.
     """
+    tools = bool(context.env.tool_schemas)
     tasks = context.tasks(3, most=6)
     scripts = [
         agent_texts(rollout) or [""]
         for rollout in play_alone(context.make(None), tasks, random_player(context.seed))
     ]
     tokens = agent_tokens = 0
-    for chat in (True, False):
-        env = context.make(byte_tokenizer(chat))
+    ways = (True,) if tools else (True, False)
+    for chat in ways:
+        env = context.make(byte_tokenizer(chat, tools))
         for task, script in zip(tasks, scripts, strict=True):
             rollout = env.run_trial([task], ScriptedAgent(script)).rollouts[0]
             problem = _problem(env, rollout)
@@ -97,7 +99,7 @@ def masks(context: Context) -> Finding:
                 return Finding("masks", False, problem)
             tokens += sum(len(row.token_ids) for row in rollout.rows)
             agent_tokens += rollout.agent_tokens
-    text = f"{agent_tokens} agent tokens of {tokens} in {2 * len(tasks)} trials"
+    text = f"{agent_tokens} agent tokens of {tokens} in {len(ways) * len(tasks)} trials"
     return Finding("masks", True, text)
 
 
@@ -114,7 +116,7 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
         token for row in rollout.rows for token in row.token_ids[row.agent_token_mask == 1].tolist()
     ]
     spoken = "".join(
-        message["content"]
+        _spoken(env, message)
         for episode in rollout.episodes
         for message in episode.messages
         if message["role"] == "assistant"
@@ -124,6 +126,14 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
     if decoded == spoken:
         return None
     return f"the masked tokens say {decoded[:80]!r}, the agent said {spoken[:80]!r}"
+
+
+def _spoken(env: MultistepEnv, message: Message) -> str:
+    """What a text agent's tokens say: its words, or the template's form of its calls."""
+    if not message.get("tool_calls"):
+        return message["content"]
+    assert env.tokenizer is not None and env.codec is not None
+    return env.tokenizer.decode(list(env.codec.encode_answer(message)))
 
 
 _SLOW = 20.0

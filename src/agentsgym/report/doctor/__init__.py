@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agentsgym.report.doctor.actions import (
+    calls_never_run,
     exhausted_budget,
     malformed_actions,
     rows_break,
@@ -30,6 +31,7 @@ RULES: Mapping[str, Callable[[Evidence], Fault | None]] = {
     for rule in (
         rollouts_fail,
         reference_loses,
+        calls_never_run,
         malformed_actions,
         truncated_actions,
         exhausted_budget,

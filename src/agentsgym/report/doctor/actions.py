@@ -1,15 +1,17 @@
 """What goes wrong with actions: they are malformed, cut off, or break rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from agentsgym.report.doctor.evidence import Evidence, Fault, examples, share_now
+from agentsgym.report.doctor.evidence import Evidence, Fault, examples, share, share_now
 from agentsgym.report.stored import Contents, is_malformed
 from agentsgym.tokens.template import REWRITES
 from agentsgym.types import Rollout, Step
 
 _MOST = 0.1
 """Share of the actions or episodes; rows that the template begins per rollout."""
+_RAN = 0.01
+"""Share of the calls."""
 _LONGEST = 60
 _BUDGET = "max_rollout_tokens"
 
@@ -59,6 +61,41 @@ def _steps(rollout: Rollout) -> Iterator[Step]:
 
 def _short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def calls_never_run(evidence: Evidence) -> Fault | None:
+    """The agent calls tools, and under 1 % of the calls are answered with a result."""
+    begun, ran = (evidence.curve(f"tool_calls/{name}") for name in ("attempted", "executed"))
+    if begun is None or ran is None or begun.recent.mean <= 0:
+        return None
+    if ran.recent.mean >= _RAN * begun.recent.mean:
+        return None
+    parsed = evidence.curve("tool_calls/parsed")
+    read = 0.0 if parsed is None else parsed.recent.mean / begun.recent.mean
+    return Fault(
+        "Calls of tools were written, and none ran.",
+        (
+            f"{begun.recent.mean:.2g} calls per action were begun in {begun.recent}",
+            f"{share(read)} of them could be read",
+        ),
+        (
+            "`agentsgym tokens MODEL` shows whether calls in the form of the model's chat template "
+            "can be read",
+            "the rollouts: an error that every call is answered with names what is wrong with it",
+            "a warm start on a teacher's calls, so that the model knows the form",
+        ),
+        examples(evidence.recent, _calling),
+        begun.recent.steps,
+    )
+
+
+def _calling(one: Contents) -> Iterable[Rollout]:
+    return (r for r in one.live if any(_calls(step) for e in r.episodes for step in e.actions))
+
+
+def _calls(step: Step) -> bool:
+    metrics = step.info.get("metrics")
+    return isinstance(metrics, Mapping) and bool(metrics.get("tool_calls/attempted"))
 
 
 def truncated_actions(evidence: Evidence) -> Fault | None:

@@ -1,0 +1,154 @@
+"""Python functions as tools: their schemas, the check of arguments, and one call."""
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Protocol, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError, validate_call
+from pydantic.errors import PydanticUserError
+
+from agentsgym.generation.loop_thread import LoopThread
+from agentsgym.types.names import ConfigError
+from agentsgym.types.requests import ToolSchema
+from agentsgym.types.text import plain
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+_MARK = "_is_tool"
+
+
+class ToolError(RuntimeError):
+    """A call failed; the message is the answer that the model reads."""
+
+
+class Tool(Protocol):
+    """A tool of a `ToolEnv`."""
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The tool as chat templates describe it."""
+        ...
+
+    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
+        """The result of one call. Raises anything; what comes from others lasts at most so many
+        seconds."""
+        ...
+
+
+def tool(method: Method) -> Method:
+    """Marks a method `(self, state, …)` of a `ToolEnv` as a tool. The model gives the arguments
+    after `state`, the state of the episode."""
+    method.__dict__[_MARK] = True
+    return method
+
+
+def marked_tools(env_class: type) -> "list[FunctionTool]":
+    """The methods that are tools, in the order of their definitions, base classes first."""
+    names = {
+        name: None
+        for base in reversed(env_class.__mro__)
+        for name, value in vars(base).items()
+        if getattr(value, _MARK, False)
+    }
+    return [FunctionTool(getattr(env_class, name), method=True) for name in names]
+
+
+class FunctionTool:
+    """A function with type hints and a docstring, or a `method` that also gets the environment and
+    the state of the episode. An async function is awaited, for a limited time.
+
+    Raises ConfigError for a function that lacks hints or a docstring.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, method: bool = False) -> None:
+        if not callable(function) or not hasattr(function, "__name__"):
+            raise ConfigError(f"a tool is a function or McpTools, got {function!r}")
+        self._function = function
+        self._method = method
+        self.schema = _schema(function, method)
+
+    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
+        """The result of one call, as text."""
+        try:
+            given = _arguments(self._function, self._method)(**arguments)
+        except ValidationError as error:
+            raise ToolError(_problems(error)) from None
+        before = (env, state) if self._method else ()
+        result = self._function(*before, **given)
+        if inspect.iscoroutine(result):
+            result = in_time(result, seconds)
+        return result if isinstance(result, str) else json.dumps(plain(result), ensure_ascii=False)
+
+
+def in_time(work: Any, seconds: float) -> Any:
+    """The result of a coroutine, which runs in the process's loop for tools. Raises ToolError after
+    so many seconds."""
+
+    async def limited() -> Any:
+        return await asyncio.wait_for(work, seconds)
+
+    try:
+        return tool_loop().run(limited())
+    except TimeoutError:
+        raise ToolError(f"no result within {seconds:g} seconds") from None
+
+
+@lru_cache(maxsize=1)
+def tool_loop() -> LoopThread:
+    """The event loop in which async tools and connections to servers live, one per process."""
+    return LoopThread("agentsgym-tools")
+
+
+@lru_cache(maxsize=1024)
+def _arguments(function: Callable[..., Any], method: bool) -> Callable[..., dict[str, Any]]:
+    """A function of the same parameters that checks and converts its arguments."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise ConfigError(f"a type hint of the tool {function.__name__}: {error}") from None
+    parameters = list(inspect.signature(function).parameters.values())[2 if method else 0 :]
+    for one in parameters:
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) or one.name not in hints:
+            raise ConfigError(
+                f"the tool {function.__name__} needs a type hint for its parameter {one.name!r}, "
+                "and no *arguments"
+            )
+
+    def arguments(**given: Any) -> dict[str, Any]:
+        return given
+
+    own = [one.replace(kind=one.KEYWORD_ONLY, annotation=hints[one.name]) for one in parameters]
+    arguments.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    arguments.__annotations__ = {one.name: one.annotation for one in own}
+    return validate_call(arguments)
+
+
+def _schema(function: Callable[..., Any], method: bool) -> ToolSchema:
+    from transformers.utils.chat_template_utils import parse_google_format_docstring
+
+    name = function.__name__
+    document = inspect.getdoc(function)
+    if not document:
+        raise ConfigError(f"the tool {name} needs a docstring: it tells the model what it does")
+    description, described, _ = parse_google_format_docstring(document)
+    checked: Any = _arguments(function, method)
+    try:
+        parameters = TypeAdapter(checked).json_schema()
+    except PydanticUserError as error:
+        raise ConfigError(f"the tool {name} has no JSON schema: {error}") from None
+    parameters.pop("additionalProperties", None)
+    for key, value in parameters.setdefault("properties", {}).items():
+        value.pop("title", None)
+        if key in described:
+            value["description"] = described[key]
+    function_schema = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function_schema}
+
+
+def _problems(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc']))}: {one['msg']}"
+        for one in error.errors(include_url=False, include_context=False, include_input=False)
+    )

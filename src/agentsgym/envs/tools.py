@@ -1,0 +1,114 @@
+"""ToolEnv: an environment in which the agent calls tools, and answers when it has what it needs."""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pydantic import Field
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.function_tools import FunctionTool, Tool, ToolError, marked_tools
+from agentsgym.envs.mcp_tools import McpTools
+from agentsgym.envs.settings import EnvSettings
+from agentsgym.types import Message, Tokenizer
+from agentsgym.types.names import ConfigError, did_you_mean
+from agentsgym.types.requests import ToolSchema
+from agentsgym.types.text import cut
+from agentsgym.types.tool_actions import ToolAction, results
+
+logger = logging.getLogger(__name__)
+
+UNREAD = "Error: a call could not be read, so nothing ran. Write calls in the form of your tools."
+
+
+class ToolEnv(MultistepEnv):
+    """The agent calls tools, several in one action too, and reads their results; an answer without
+    a call ends the episode and is graded.
+
+    An author lists functions with type hints and docstrings in `tools`, or marks methods
+    `(self, state, …)` with `@tool`, and overrides `_initialize_episode`, which returns a dict with
+    the first prompt under "prompt", and `grade`. A call that fails (an unknown tool, wrong
+    arguments, an exception, no result in time) is answered with the error. An async function and
+    the tools of a server have `tool_seconds` for a result; any other function runs to its end.
+    """
+
+    tools: Sequence[Callable[..., Any] | McpTools] = ()
+
+    class Settings(EnvSettings):
+        """The settings of an environment with tools."""
+
+        max_steps_per_episode: int = 10
+        tool_seconds: float = Field(
+            60.0, gt=0, le=3600, description="seconds that a call of an async tool or server has"
+        )
+        result_characters: int = Field(
+            10_000, ge=16, description="longer results of tools lose their middle"
+        )
+
+    config: Settings
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        if self.config.action_form == "tool":
+            raise ConfigError(f"{self.name}: action_form is 'text', for it has tools of its own")
+        _ = self.tool_schemas  # a tool that cannot be described is an error from the start
+
+    @cached_property
+    def _tools(self) -> dict[str, Tool]:
+        """The tools by name. Raises ConfigError if two have one name."""
+        listed: list[Tool] = []
+        for one in self.tools:
+            listed += one.tools if isinstance(one, McpTools) else [FunctionTool(one)]
+        by_name: dict[str, Tool] = {}
+        for tool in [*listed, *marked_tools(type(self))]:
+            name = tool.schema["function"]["name"]
+            if by_name.setdefault(name, tool) is not tool:
+                raise ConfigError(f"{self.name} has two tools of the name {name!r}")
+        return by_name
+
+    @property
+    def tool_schemas(self) -> Sequence[ToolSchema]:
+        return [tool.schema for tool in self._tools.values()]
+
+    @abstractmethod
+    def grade(self, state: dict[str, Any], answer: str) -> float:
+        """The reward of the agent's answer. True is 1.0 and a win, False 0.0 and none."""
+
+    def _format_prompt(self, state: dict[str, Any], step: int) -> str | list[Message]:
+        return str(state["prompt"]) if step == 0 else list(state["results"])
+
+    def _format_answer(self, state: dict[str, Any], step: int) -> str:
+        return "\n".join(message["content"] for message in state.get("results", ()))
+
+    def _step_episode(
+        self, session_id: str, state: dict[str, Any], action: str
+    ) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
+        said = ToolAction.of_text(action)
+        if not said.attempted:
+            grade = self.grade(state, said.content)
+            won = {"win": grade} if isinstance(grade, bool) else {}
+            return {**state, "results": []}, float(grade), True, {**won, "metrics": said.metrics(0)}
+        texts, executed = [], 0
+        for call in said.calls:
+            try:
+                text = self._run(state, call["name"], call["arguments"])
+                executed += 1
+            except (Exception, SystemExit) as error:  # an author's tool may raise anything
+                logger.debug("%s: the tool %s failed", self.name, call["name"], exc_info=True)
+                kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
+                text = f"Error: {kind}{error}"
+            texts.append(cut(text, self.config.result_characters))
+        answers = results(said, texts)
+        if said.unread:
+            answers.append(Message(role="user", content=UNREAD))
+        info = {"malformed": not said.calls, "metrics": said.metrics(executed)}
+        return {**state, "results": answers}, 0.0, False, info
+
+    def _run(self, state: dict[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
+        if name not in self._tools:
+            raise ToolError(f"there is no tool {name!r}; {did_you_mean(name, self._tools)}")
+        return self._tools[name].run(self, state, arguments, self.config.tool_seconds)

@@ -1,0 +1,190 @@
+"""ToolEnv: an author's functions and methods are called, and errors are answers."""
+
+import asyncio
+from typing import Literal
+
+import pytest
+
+from agentsgym import ToolEnv, tool
+from agentsgym.envs import ConfigError
+from agentsgym.types.tool_actions import ToolAction, calling
+
+
+def add(a: int, b: int = 1) -> int:
+    """Adds two numbers.
+
+    Args:
+        a: the first number,
+            a whole one
+        b: the second number
+    """
+    return a + b
+
+
+async def wait(seconds: float) -> str:
+    """Waits."""
+    await asyncio.sleep(seconds)
+    return "waited"
+
+
+def crash(how: Literal["raise", "exit"]) -> None:
+    """Fails."""
+    raise (ValueError("broken") if how == "raise" else SystemExit(1))
+
+
+class ShopEnv(ToolEnv):
+    tools = (add, wait, crash)
+
+    def _initialize_episode(self, session_id, task_data):
+        return {"prompt": "How much?", "price": task_data.get("price", 3), "asked": []}
+
+    @tool
+    def price(self, state, item: str) -> dict:
+        """The price of an item."""
+        state["asked"].append(item)
+        return {"item": item, "price": state["price"]}
+
+    def grade(self, state, answer):
+        return answer.strip() == str(state["price"])
+
+
+def stepped(action, config=None, state=None):
+    env = ShopEnv(None, config)
+    state = state or env._initialize_episode("s", {})
+    return env._step_episode("s", state, action if isinstance(action, str) else action.text)
+
+
+def together(*actions):
+    """One action with the calls of all."""
+    return ToolAction("", tuple(call for action in actions for call in action.calls))
+
+
+def answers(*actions, config=None):
+    """The contents of the messages that answer an action with these calls."""
+    state, reward, done, _ = stepped(together(*actions), config)
+    assert (reward, done) == (0.0, False)
+    return [message["content"] for message in state["results"]]
+
+
+def schemas(env):
+    return {one["function"]["name"]: one["function"] for one in env.tool_schemas}
+
+
+def test_schemas_come_from_hints_and_docstrings():
+    found = schemas(ShopEnv())
+    assert list(found) == ["add", "wait", "crash", "price"]
+    assert found["add"] == {
+        "name": "add",
+        "description": "Adds two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "a": {"type": "integer", "description": "the first number, a whole one"},
+                "b": {"type": "integer", "default": 1, "description": "the second number"},
+            },
+            "required": ["a"],
+        },
+    }
+    assert found["crash"]["parameters"]["properties"]["how"]["enum"] == ["raise", "exit"]
+    assert list(found["price"]["parameters"]["properties"]) == ["item"]
+
+
+def test_calls_of_one_action_run_in_order_and_each_has_its_result():
+    action = together(
+        calling("price", item="tea"), calling("add", a=2, b=5), calling("price", item="milk")
+    )
+    env = ShopEnv()
+    state, reward, done, info = stepped(action)
+    assert state["asked"] == ["tea", "milk"]
+    assert env._format_prompt(state, 1) == [
+        {"role": "tool", "name": "price", "content": '{"item": "tea", "price": 3}'},
+        {"role": "tool", "name": "add", "content": "7"},
+        {"role": "tool", "name": "price", "content": '{"item": "milk", "price": 3}'},
+    ]
+    assert (reward, done) == (0.0, False)
+    assert info["metrics"] == {
+        "tool_calls/attempted": 3,
+        "tool_calls/parsed": 3,
+        "tool_calls/executed": 3,
+        "tool_calls/failed": 0,
+    }
+
+
+@pytest.mark.parametrize(("answer", "won"), [(" 3\n", True), ("4", False)])
+def test_an_answer_without_a_call_ends_the_episode_and_is_graded(answer, won):
+    _, reward, done, info = stepped(answer)
+    assert (reward, done, info["win"]) == (float(won), True, won)
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        (calling("ad", a=1), "Error: there is no tool 'ad'; did you mean 'add'"),
+        (calling("add"), "Error: a: Missing required"),
+        (calling("add", a="x"), "Error: a: Input should be a valid integer"),
+        (calling("add", a=1, c=2), "Error: c: Unexpected keyword argument"),
+        (calling("crash", how="raise"), "Error: ValueError: broken"),
+        (calling("crash", how="exit"), "Error: SystemExit: 1"),
+        (calling("wait", seconds=60), "Error: no result within 0.05 seconds"),
+    ],
+)
+def test_a_call_that_fails_is_answered_with_the_error(action, said):
+    state, _, _, info = stepped(action, {"tool_seconds": 0.05})
+    (message,) = state["results"]
+    assert message["content"].startswith(said)
+    assert not info["malformed"]
+    metrics = info["metrics"]
+    assert (metrics["tool_calls/executed"], metrics["tool_calls/failed"]) == (0, 1)
+
+
+def test_an_async_function_is_awaited():
+    assert answers(calling("wait", seconds=0)) == ["waited"]
+
+
+def test_a_call_that_could_not_be_read_is_malformed_and_ends_nothing():
+    state, reward, done, info = stepped(ToolAction("3", unread=1))
+    assert [message["role"] for message in state["results"]] == ["user"]
+    assert (reward, done, info["malformed"]) == (0.0, False, True)
+
+
+def test_a_long_result_loses_its_middle():
+    (text,) = answers(calling("price", item="x" * 1000), config={"result_characters": 100})
+    assert len(text) < 150
+    assert "characters" in text
+
+
+def test_numbers_and_texts_are_converted_to_what_the_hints_say():
+    assert answers(calling("add", a="2", b=3.0)) == ["5"]
+
+
+def no_docstring(a: int) -> int:
+    return a
+
+
+def no_hint(a):
+    """Adds."""
+
+
+def many(*a: int) -> int:
+    """Adds."""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ([no_docstring], "no_docstring needs a docstring"),
+        ([no_hint], "no_hint needs a type hint for its parameter 'a'"),
+        ([many], "many needs a type hint"),
+        ([add, add], "two tools of the name 'add'"),
+        ([3], "a tool is a function"),
+    ],
+)
+def test_a_tool_that_cannot_be_described_is_refused(wrong, said):
+    env_class = type("WrongEnv", (ToolEnv,), {"tools": wrong})
+    with pytest.raises(ConfigError, match=said):
+        env_class()
+
+
+def test_an_environment_with_tools_has_no_other_action_form():
+    with pytest.raises(ConfigError, match="action_form"):
+        ShopEnv(None, {"action_form": "tool"})
