@@ -130,3 +130,11 @@ def breaking(rollout: Rollout) -> Rollout:
     (row,) = rollout.rows
     again = replace(row, begins="template", rewrites="thoughts")
     return replace(rollout, rows=(row, again))
+
+
+def rewriting(rollout: Rollout) -> Rollout:
+    """The rollout of a program that changed its conversation before its second call."""
+    (row,) = rollout.rows
+    config = {"function": "mine.run"}
+    again = replace(row, begins="history")
+    return replace(rollout, rows=(row, again), env_config=config)

@@ -16,6 +16,7 @@ from report.doctor_runs import (
     healthy_line,
     healthy_rollouts,
     play,
+    rewriting,
     write_run,
 )
 from viewer_runs import figures
@@ -179,6 +180,18 @@ CASES = {
         [
             "rows that the template began: 1 per rollout",
             "drops earlier thoughts",
+            "24 tokens in 2 rows",
+        ],
+        "train-39/0/0",
+    ),
+    "calls_break": (
+        {
+            "line": changed(call_breaks__history=1.0, rows_per_rollout=2.0),
+            "rollouts": lambda step: [rewriting(one) for one in healthy_rollouts(step)],
+        },
+        [
+            "earlier turns were changed or dropped: 1 rows per rollout",
+            "the program: mine.run",
             "24 tokens in 2 rows",
         ],
         "train-39/0/0",

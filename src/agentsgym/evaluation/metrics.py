@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from agentsgym.tokens.calls import REASONS
 from agentsgym.types import Episode, Rollout, Step
 
 INFORMING = ("informing", "informing/free_shots", "informing/scored")
@@ -42,11 +43,11 @@ class RolloutRecord:
 
     `env` is its class path, `steps` its number of actions, `turns` the number of actions and
     reflections. `win` is the share of scored episodes that were won (None: no episode reports it),
-    `sums` has the sums of the environment's own metrics over the actions. `template_breaks` counts
-    the rows that began because the chat template rewrote history, `rewrites` the same by what it
-    changed. Of the actions, `free_steps` are in free shots; `marks` says whether the environment
-    marked any as informing or not, and `informing` are the numbers of those that were, in free
-    shots and in scored episodes.
+    `sums` has the sums of the environment's own metrics over the actions. `begins` counts the rows
+    by why they began, `rewrites` those that the chat template began by what it changed. Of the
+    actions, `free_steps` are in free shots; `marks` says whether the environment marked any as
+    informing or not, and `informing` are the numbers of those that were, in free shots and in
+    scored episodes.
     """
 
     env: str
@@ -64,7 +65,7 @@ class RolloutRecord:
     episode_wins: tuple[bool | None, ...] = ()
     sums: Mapping[str, float] = field(default_factory=dict)
     rows: int = 0
-    template_breaks: int = 0
+    begins: Mapping[str, int] = field(default_factory=dict)
     rewrites: Mapping[str, int] = field(default_factory=dict)
     free_steps: int = 0
     marks: bool = False
@@ -103,7 +104,7 @@ def record(rollout: Rollout) -> RolloutRecord:
         episode_wins=every_win,
         sums=_own_metrics(actions),
         rows=len(rollout.rows),
-        template_breaks=sum(row.begins == "template" for row in rollout.rows),
+        begins=Counter(row.begins for row in rollout.rows),
         rewrites=Counter(row.rewrites for row in rollout.rows if row.rewrites),
         free_steps=len(free),
         marks=any(mark is not None for mark in marks),
@@ -130,7 +131,7 @@ def summarize(
 
     `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout, and where
     tokens were recorded `rows_per_rollout`, `template_breaks` and, where there are some,
-    `template_breaks/<what was rewritten>`;
+    `template_breaks/<what was rewritten>` and `call_breaks/<why a program's call began a row>`;
     `truncated` and `malformed` and the environments' own metrics per step, and where an environment
     marks them the share of informing actions (`informing`, and with free shots also
     `informing/free_shots` and `informing/scored`); `stop/<reason>` as shares of episodes; `failed`
@@ -220,9 +221,11 @@ def _sums(records: Sequence[RolloutRecord]) -> Sums:
     }
     if any(one.rows for one in live):
         per_rollout["rows_per_rollout"] = [one.rows for one in live]
-        per_rollout["template_breaks"] = [one.template_breaks for one in live]
+        per_rollout["template_breaks"] = [one.begins.get("template", 0) for one in live]
         for what in sorted({what for one in live for what in one.rewrites}):
             per_rollout[f"template_breaks/{what}"] = [one.rewrites.get(what, 0) for one in live]
+        for why in sorted(REASONS.keys() & {why for one in live for why in one.begins}):
+            per_rollout[f"call_breaks/{why}"] = [one.begins.get(why, 0) for one in live]
     return _totals(per_rollout) | _step_sums(live)
 
 

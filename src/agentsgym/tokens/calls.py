@@ -2,19 +2,10 @@
 
 Each call comes with a whole conversation. If it is an earlier one, the sampled answer to that and
 what the program added, the call extends the row of that answer with the template's text for the new
-messages. Every other call begins a row, and `Row.begins` says why:
-
-* "episode": it is the first;
-* "branch": it goes on after an earlier answer after which another call went on already. The new
-  row begins with the recorded tokens up to there;
-* "retry": its conversation was answered before. The new row begins with the same tokens;
-* "history": it has the opening of an earlier conversation, but earlier turns were changed or
-  dropped;
-* "tools": so, but with other tools;
-* "conversation": it has another opening, as a sub-agent's;
-* "template": the chat template rewrote what it had written.
-
-No sampled token is encoded again, and none carries loss in more than one row.
+messages. Every other call begins a row, and `Row.begins` says why (`REASONS`; "episode" for the
+first one, "template" where the chat template rewrote what it had written). A branch begins with the
+recorded tokens up to where it leaves its row, and a retry with the same context. No sampled token
+is encoded again, and none carries loss in more than one row.
 """
 
 import hashlib
@@ -26,6 +17,15 @@ from typing import Any
 from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.transcript import DraftRow, Transcript
 from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
+
+REASONS = {
+    "history": "earlier turns were changed or dropped",
+    "tools": "other tools were offered",
+    "conversation": "another conversation began, as a sub-agent's",
+    "branch": "an earlier answer was continued a second time",
+    "retry": "the same conversation was sent again",
+}
+"""Why a program's call continues no row (`Row.begins`), in words."""
 
 _Key = bytes
 

@@ -19,6 +19,7 @@ from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.trl.prompts import rows_of, task_prompt
 from agentsgym.rollout import play
+from agentsgym.tokens.calls import REASONS
 from agentsgym.training.chat_templates import template_options
 from agentsgym.training.engines import WeightSync, engine_parts
 from agentsgym.training.ranks import Ranks
@@ -35,6 +36,7 @@ from agentsgym.types import (
 _WHY = {
     "template": "the chat template rewrote the history (agentsgym tokens MODEL says where)",
     "episode": "an episode began a new conversation (env_config.carry)",
+    **REASONS,
 }
 
 

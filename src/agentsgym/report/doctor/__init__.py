@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from agentsgym.report.doctor.actions import (
+    calls_break,
     calls_never_run,
     exhausted_budget,
     malformed_actions,
@@ -44,6 +45,7 @@ RULES: Mapping[str, Callable[[Evidence], Fault | None]] = {
         sampler_mismatch,
         ratios_clipped,
         rows_break,
+        calls_break,
     )
 }
 """The faults by name, in the order in which they are listed. A rule's docstring says when its fault

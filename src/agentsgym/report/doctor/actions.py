@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from agentsgym.report.doctor.evidence import Evidence, Fault, examples, share, share_now
 from agentsgym.report.stored import Contents, is_malformed
+from agentsgym.tokens.calls import REASONS
 from agentsgym.tokens.template import REWRITES
 from agentsgym.types import Rollout, Step
 
@@ -12,6 +13,8 @@ _MOST = 0.1
 """Share of the actions or episodes; rows that the template begins per rollout."""
 _RAN = 0.01
 """Share of the calls."""
+_MOST_CALLS = 0.5
+"""Rows that a program's changed conversations begin per rollout."""
 _LONGEST = 60
 _BUDGET = "max_rollout_tokens"
 
@@ -175,6 +178,43 @@ def rows_break(evidence: Evidence) -> Fault | None:
         examples(evidence.recent, _most_rows),
         breaks.recent.steps,
     )
+
+
+def calls_break(evidence: Evidence) -> Fault | None:
+    """A program changes what it sent before, once in two rollouts."""
+    curves = {why: evidence.high(f"call_breaks/{why}", _MOST_CALLS) for why in ("history", "tools")}
+    high = {why: curve for why, curve in curves.items() if curve is not None}
+    if not high:
+        return None
+    return Fault(
+        "A program changes its conversations: a rollout is several rows, each with the whole "
+        "context.",
+        (
+            *(f"{REASONS[why]}: {c.recent.mean:.2g} rows per rollout" for why, c in high.items()),
+            *_programs(evidence),
+            *_cost(evidence),
+        ),
+        (
+            "send earlier messages back as they came, with the same tools in the same order",
+            "leave texts that change, such as the time, out of earlier messages",
+            "where a framework writes tool calls into texts, use its client with native tools",
+        ),
+        examples(evidence.recent, _with_changed_calls),
+        next(iter(high.values())).recent.steps,
+    )
+
+
+def _programs(evidence: Evidence) -> Iterator[str]:
+    """The programs whose calls began such rows."""
+    rollouts = {id(r): r for one in evidence.recent for r in _with_changed_calls(one)}
+    configs = [rollout.env_config for rollout in rollouts.values()]
+    names = {str(c.get("function") or " ".join(c.get("command") or ())) for c in configs}
+    if names - {""}:
+        yield f"the program: {', '.join(sorted(names - {''}))}"
+
+
+def _with_changed_calls(one: Contents) -> Iterable[Rollout]:
+    return (r for r in one.live if any(row.begins in ("history", "tools") for row in r.rows))
 
 
 def _reasons(evidence: Evidence) -> Iterator[str]:

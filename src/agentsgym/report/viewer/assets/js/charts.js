@@ -208,6 +208,7 @@ const TOGETHER = [
   [/^env\/(.+)\/([^/]+)$/, (match) => [`${match[2]} by environment`, match[1]]],
   [/^stop\/(.+)$/, (match) => ["stop reasons", match[1]]],
   [/^template_breaks\/(.+)$/, (match) => ["rows begun by the template", match[1]]],
+  [/^call_breaks\/(.+)$/, (match) => ["rows begun by a program's calls", match[1]]],
   [/^time\/(.+)$/, (match) => ["seconds per step", match[1]]],
 ];
 

@@ -206,6 +206,11 @@ function estimatorsOf(detail) {
 const REASONS = {
   episode: "a new context",
   template: "the chat template rewrote the earlier conversation",
+  history: "a call whose earlier turns were changed or dropped",
+  tools: "a call that offers other tools",
+  conversation: "a call of another conversation",
+  branch: "a call that continues an earlier answer a second time",
+  retry: "a call that repeats an earlier one",
 };
 const REWRITES = {
   thoughts: "it drops earlier thoughts",
