@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from agentsgym.checks.token_report import RecordedTalk, TokenReport
@@ -18,6 +19,7 @@ from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv
 from agentsgym.report.doctor import RULES
+from agentsgym.tokens import inspect_calls
 from agentsgym.tokens.template import REWRITES
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
@@ -156,16 +158,51 @@ def _explored(config: Mapping[str, object]) -> tuple[str, ...]:
 def chat_templates() -> str:
     """What is recorded of conversations with each chat template that TRL brings; one line for all
     with which it is the same."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for name, text in _templates().items():
+        rows.setdefault(_recorded(_report(text)), []).append(f"`{name}`")
+    head = ("template", "plain answers", "answers that think", "a system prompt", "adds")
+    return _table(head, ((", ".join(names), *cells) for cells, names in rows.items()))
+
+
+def tool_calls() -> str:
+    """What becomes of calls of tools with each of these templates that shows tools, and with
+    approximations of others."""
+    rows: dict[tuple[str, ...], list[str]] = {}
+    checks = {f"`{name}`": _report(text).calls for name, text in _templates().items()}
+    sys.path.append(str(ROOT / "tests"))
+    from call_templates import APPROXIMATE
+    from chat_tokenizers import tokenizer_for
+
+    checks |= {
+        f"{name} (approximate)": inspect_calls(tokenizer_for(text))
+        for name, text in APPROXIMATE.items()
+    }
+    for name, check in checks.items():
+        if not check.fault:
+            read = {(True, True): "yes", (True, False): "one in an answer"}
+            after = REWRITES[check.rewrites] if check.rewrites else "one row"
+            cells = check.families, read.get((check.single, check.several), "no"), after
+            rows.setdefault(cells, []).append(name)
+    head = ("template", "calls as in", "read as written", "call, result, next call")
+    return _table(head, ((", ".join(names), *cells) for cells, names in rows.items()))
+
+
+@cache
+def _templates() -> Mapping[str, str]:
+    """The chat templates that TRL brings."""
     sys.path.append(str(ROOT / "tests"))
     import chat_tokenizers
 
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name in chat_tokenizers.ALL:
-        text = chat_tokenizers.template(name)
-        report = check_tokens(chat_tokenizers.tokenizer_for(text))
-        rows.setdefault(_recorded(report), []).append(f"`{name}`")
-    head = ("template", "plain answers", "answers that think", "a system prompt", "adds")
-    return _table(head, ((", ".join(names), *cells) for cells, names in rows.items()))
+    return {name: chat_tokenizers.template(name) for name in chat_tokenizers.ALL}
+
+
+@cache
+def _report(text: str) -> TokenReport:
+    """The report on a chat template."""
+    from chat_tokenizers import tokenizer_for
+
+    return check_tokens(tokenizer_for(text))
 
 
 def step_times() -> str:
@@ -199,7 +236,7 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/doctor.md": {"faults": faults},
-    "docs/tokens.md": {"chat templates": chat_templates},
+    "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
     "docs/scaling.md": {"step times": step_times},
     "docs/credit.md": {
         "estimators": estimators,

@@ -8,6 +8,7 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.evaluation.metrics import record, summarize
+from call_templates import SMOLLM3
 from chat_tokenizers import ALL, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
@@ -149,12 +150,43 @@ def test_texts_in_other_tokens_are_not_stable_unless_each_byte_is_a_token(chat_t
     assert spaced.changed
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "none: a tokenizer without a chat template has no tool calls; templates of"),
+        (CHATML, "none: the chat template does not show tools; templates of these families can"),
+        (
+            SMOLLM3,
+            "as in Qwen, SmolLM3, GLM, Granite 4; one, or two in one answer, is read as it was "
+            "written; call, result and next call stay one row",
+        ),
+        (template("llama3_1"), "as in Llama 3; one in an answer is read as it was written; call"),
+        (
+            SMOLLM3.replace("call.function |", "[call.function.name, call.function.arguments] |"),
+            "a call is NOT read as the template writes",
+        ),
+        (
+            SMOLLM3.replace("assistant\n{% endif %}", "assistant\n<think></think>{% endif %}"),
+            "as in Qwen, SmolLM3, GLM, Granite 4; one, or two in one answer, is read as it was "
+            "written; the template writes something else before earlier answers, so that a result "
+            "begins a new row",
+        ),
+    ],
+)
+def test_what_becomes_of_calls_of_tools(text, sentence):
+    tokenizer = tokenizer_for(text) if text else build_tokenizer(None)
+    report = check_tokens(tokenizer)
+    assert dict(report.lines())["tool calls"].startswith(sentence)
+    assert report.problems == ()
+
+
 def test_the_report_is_json_too():
     report = check_tokens(build_tokenizer(DROPS_THOUGHT))
     data = json.loads(report.to_json())
     assert data["append_only"] is False and data["problems"] == []
     thinking = data["conversations"][1]
     assert thinking["breaks"][0]["reason"] == "thoughts" and thinking["cost"] > 1.3
+    assert "does not show tools" in data["calls"]["fault"]
     assert set(data) >= {field.name for field in dataclasses.fields(report)}
 
 

@@ -423,3 +423,10 @@ def test_a_role_that_a_template_refuses_is_named(name):
         return
     with pytest.raises(TemplateFailed, match=r"message 3, of the role 'tool'"):
         codec.bridge(codec.open([GO]).text, messages, (9,))
+
+
+def test_after_calls_that_end_with_no_token_a_row_begins():
+    codec = codec_for(build_tokenizer(template("llama3_1"))).with_tools(TOOLS)
+    message = answer(call({"key": "a"}))
+    bridge = codec.bridge(codec.open([GO]).text, [GO, message, result("a")], (9,))
+    assert bridge.delta is None and bridge.text == codec.open([GO, message, result("a")]).text

@@ -9,7 +9,7 @@ from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.failures import last_line
-from agentsgym.tokens import Codec, TemplateCodec, TokenCheck
+from agentsgym.tokens import CallCheck, Codec, TemplateCodec, TokenCheck
 from agentsgym.tokens.template import REWRITES, TemplateFailed
 from agentsgym.types import Rollout, Row, Tokenizer
 from agentsgym.types.batch import last_row
@@ -131,12 +131,13 @@ class Stability:
 class TokenReport:
     """What is recorded of conversations with a tokenizer.
 
-    `check` has the properties of tokenizer and chat template, `conversations` what became of
-    conversations without a system prompt and in an environment, `variants` what became of those
-    with a system prompt and with tools.
+    `check` has the properties of tokenizer and chat template, `calls` what became of calls of
+    tools, `conversations` what became of conversations without a system prompt and in an
+    environment, `variants` what became of those with a system prompt and with tools.
     """
 
     check: TokenCheck
+    calls: CallCheck
     conversations: tuple[RecordedTalk, ...]
     variants: tuple[RecordedTalk, ...]
     stability: Stability
@@ -184,6 +185,7 @@ class TokenReport:
         return [
             ("chat template", self._template()),
             *(line for one in self.every for line in _recorded(one)),
+            ("tool calls", self._tool_calls()),
             *self._prompts(),
             ("end of a turn", self._ending()),
             ("masks", self._masks()),
@@ -196,6 +198,20 @@ class TokenReport:
         if not self.check.has_template:
             return "none: prompts and answers are encoded one by one and joined"
         return "append-only" if self.append_only else "rewrites history"
+
+    def _tool_calls(self) -> str:
+        calls = self.calls
+        if calls.fault:
+            return f"none: {calls.fault}"
+        if not calls.single:
+            return "a call is NOT read as the template writes it"
+        count = "one, or two in one answer, is" if calls.several else "one in an answer is"
+        rows = (
+            f"the template {REWRITES[calls.rewrites]}, so that a result begins a new row"
+            if calls.rewrites
+            else "call, result and next call stay one row"
+        )
+        return f"as in {calls.families}; {count} read as it was written; {rows}"
 
     def _prompts(self) -> Iterator[tuple[str, str]]:
         if self.check.default_system_prompt:

@@ -14,7 +14,8 @@ from agentsgym.rollout.drive import advance
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
 from agentsgym.runs.models.builtin import builtin_folder
-from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_tokenizer
+from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_calls, inspect_tokenizer
+from agentsgym.tokens.check import LOOK_UP
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
 from agentsgym.types import (
     GenerationRequest,
@@ -33,20 +34,6 @@ OBSERVATIONS = (
 )
 ANSWERS = ("A mouse, maybe?", "Then it is a horse.", "It can, a little.", "I would say: a cow.")
 _WAYS = ((False, "plain answers"), (True, "answers that think"))
-_TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "agentsgym_lookup",
-            "description": "Looks something up.",
-            "parameters": {
-                "type": "object",
-                "properties": {"key": {"type": "string", "description": "what"}},
-                "required": ["key"],
-            },
-        },
-    }
-]
 _TAIL = 16  # tokens of a prompt in which its end is looked for
 _TEXTS = (
     "Is it an animal?",
@@ -147,6 +134,7 @@ def check_tokens(
     played = _played(env.with_tokenizer(tokenizer, options)) if env else ()
     return TokenReport(
         check=inspect_tokenizer(tokenizer, options),
+        calls=inspect_calls(tokenizer, options),
         conversations=(*_talks(tokenizer, options), *played),
         variants=tuple(_variants(tokenizer, options)),
         stability=stability(tokenizer),
@@ -166,7 +154,7 @@ def _variants(tokenizer: Tokenizer, options: Mapping[str, Any]) -> Iterator[Reco
     yield from _play("a system prompt", env, {}, Speaker(scripted))
     codec = env.codec
     if isinstance(codec, TemplateCodec) and "tools" in codec.template.variables:
-        env = ScriptedTalk().with_tokenizer(tokenizer, {**options, "tools": _TOOLS})
+        env = ScriptedTalk().with_tokenizer(tokenizer, {**options, "tools": [LOOK_UP]})
         yield from _play("tools", env, {}, Speaker(scripted))
 
 

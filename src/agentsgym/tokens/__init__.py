@@ -1,6 +1,6 @@
 """Exact token records: chat-template deltas and the transcript."""
 
-from agentsgym.tokens.check import TokenCheck, inspect_tokenizer
+from agentsgym.tokens.check import CallCheck, TokenCheck, inspect_calls, inspect_tokenizer
 from agentsgym.tokens.codec import Codec, TemplateCodec, codec_for, warn_rewritten
 from agentsgym.tokens.plain import PlainCodec
 from agentsgym.tokens.speech import ActionText
@@ -9,6 +9,7 @@ from agentsgym.tokens.transcript import DraftRow, Transcript
 
 __all__ = [
     "ActionText",
+    "CallCheck",
     "Codec",
     "DraftRow",
     "ParsedAnswer",
@@ -17,6 +18,7 @@ __all__ = [
     "TokenCheck",
     "Transcript",
     "codec_for",
+    "inspect_calls",
     "inspect_tokenizer",
     "warn_rewritten",
 ]

@@ -6,11 +6,25 @@ from typing import Any
 
 from agentsgym.tokens.codec import Codec, codec_for
 from agentsgym.tokens.plain import PlainCodec
+from agentsgym.tokens.template import TemplateFailed
 from agentsgym.tokens.transcript import Transcript
-from agentsgym.types import GenerationResult, Message, Tokenizer
+from agentsgym.types import GenerationResult, Message, Tokenizer, ToolCall, ToolSchema
 
 _PLAIN = "Is it an animal?"
 _THOUGHT = "<think>\nhm\n</think>\n\nIs it an animal?"
+LOOK_UP: ToolSchema = {
+    "type": "function",
+    "function": {
+        "name": "agentsgym_lookup",
+        "description": "Looks something up.",
+        "parameters": {
+            "type": "object",
+            "properties": {"key": {"type": "string", "description": "what"}},
+            "required": ["key"],
+        },
+    },
+}
+"""A tool for trying templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +101,73 @@ def _only_appends(codec: Codec, answer: str) -> bool | None:
     except Exception:  # a template may refuse any conversation with any exception
         return None
     return len(transcript.rows) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallCheck:
+    """How a chat template treats calls of tools.
+
+    `fault` says why it cannot be used with tools; "" if it can. `families` are models that write
+    calls as it does. `single` and `several` say whether one call, and two in one answer, are read
+    as they were written. `rewrites` is what the template changes of a call, its result and the next
+    call, as in `Row.rewrites`; "" if they stay one row.
+    """
+
+    fault: str = ""
+    families: str = ""
+    single: bool = False
+    several: bool = False
+    rewrites: str = ""
+
+
+def inspect_calls(
+    tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None
+) -> CallCheck:
+    """Test calls of tools with a tokenizer and its chat template."""
+    try:
+        codec = codec_for(tokenizer, template_options).with_tools([LOOK_UP])
+    except ValueError as error:
+        return CallCheck(str(error))
+    single, several = (_are_read(codec, count) for count in (1, 2))
+    rewrites = _rewritten_call(codec) if single else ""
+    return CallCheck("", codec.call_families, single, several, rewrites)
+
+
+def _calling(first: int, count: int = 1) -> Message:
+    """An answer with so many calls."""
+    calls: list[ToolCall] = [
+        {
+            "type": "function",
+            "id": f"call{first + number:05d}",
+            "function": {"name": LOOK_UP["function"]["name"], "arguments": {"key": f"{number}\n"}},
+        }
+        for number in range(count)
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": calls}
+
+
+def _are_read(codec: Codec, count: int) -> bool:
+    """Whether calls are read as they were written."""
+    message = _calling(0, count)
+    try:
+        read = codec.answer(codec.encode_answer(message)).message
+    except TemplateFailed:
+        return False
+    return read.get("tool_calls") == message["tool_calls"]
+
+
+def _rewritten_call(codec: Codec) -> str:
+    """What the template changes of a call and its result when the next ones follow."""
+    messages: list[Message] = [{"role": "user", "content": "Go."}]
+    text = codec.open(messages).text
+    for step in range(2):
+        ids = codec.encode_answer(_calling(step), ended=True)
+        call = codec.answer(ids, step).message
+        call_id, name = call["tool_calls"][0]["id"], LOOK_UP["function"]["name"]
+        result = Message(role="tool", content="No.", tool_call_id=call_id, name=name)
+        messages += [call, result]
+        bridge = codec.bridge(text, messages, ids)
+        if bridge.delta is None:
+            return bridge.rewrites
+        text = bridge.text
+    return ""

@@ -7,6 +7,7 @@ history.
 
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from posixpath import commonprefix
@@ -114,6 +115,12 @@ class TemplateCodec:
         written, prompt = self.template.written_call, self.template.written.at_end
         return CallReader(self._tokenizer, text, written, prompt, tools)
 
+    @property
+    def call_families(self) -> str:
+        """Families of models that write calls as this template does."""
+        known = self._calls.format
+        return known.families if known else "the tokenizer's response template"
+
     def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
         """Sampled ids as a message: content, and the calls of tools in the model's own format,
         numbered from `first`."""
@@ -133,7 +140,7 @@ class TemplateCodec:
         before = self.template.render(answered[:1])
         whole = self.template.render([*answered, *results])
         after = self._after_calls([*answered, *results], len(results))
-        written = whole[len(commonprefix([before, whole])) : len(whole) - len(after)]
+        written = whole[_kept(before, whole) : len(whole) - len(after)]
         closing = self.control.leading(self._after_calls(answered, 0, prompt=False))
         ending = "".join(token for token, _ in (closing if ended else closing[:-1]))
         ids = self.control.encode(written + ending)
@@ -242,9 +249,12 @@ class TemplateCodec:
         """The text after the calls of the answer that `new` messages follow, from its end of turn
         on. Raises TemplateFailed."""
         _, tail = self._probed(messages, new, prompt=prompt)
-        if self._calls.closer:
-            return tail.partition(self._calls.closer)[2]
-        return tail[self.control.first(tail) :]
+        closer = self._calls.closer
+        end = tail.find(closer) + len(closer) if closer in tail else len(tail)
+        end = end if closer else self.control.first(tail)
+        if prompt and end == len(tail):
+            raise TemplateFailed("the chat template writes no token after calls")
+        return tail[end:]
 
     def _probed(
         self, messages: Sequence[Message], new: int, *, prompt: bool = True
@@ -348,6 +358,13 @@ def _alternates(messages: Sequence[Message]) -> bool:
         )
         and (len(messages) - first) % 2 == 0
     )
+
+
+def _kept(before: str, whole: str) -> int:
+    """The length of a prompt, as far as it stands before an answer and ends with a whole token."""
+    kept = len(commonprefix([before, whole]))
+    begun = re.search(r"[<\[][^<>\[\]\s]*$", whole[:kept]) if kept < len(before) else None
+    return begun.start() if begun else kept
 
 
 def _key(message: Message) -> tuple[str, ...]:

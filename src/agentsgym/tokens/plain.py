@@ -35,6 +35,8 @@ class Bridge:
 class PlainCodec:
     """Texts encoded separately and joined, for tokenizers without a chat template."""
 
+    call_families = ""
+
     def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
         self.control = ControlTokens(tokenizer)
         self.turn_end = end_of_text(tokenizer)

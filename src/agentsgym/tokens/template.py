@@ -151,11 +151,11 @@ class ChatTemplate:
 
     @cached_property
     def written_call(self) -> str:
-        """What the template writes of an answer that calls the tool `PROBE`, up to the answer's
-        end; "" if it refuses it."""
+        """What the template writes of an answer that calls the tool `PROBE`; "" if it refuses
+        it."""
         user, answer, _ = calling()
         try:
-            before, both = self.render([user]), self.render([user, answer], prompt=False)
+            before, both = (self.render(some, prompt=False) for some in ([user], [user, answer]))
         except TemplateFailed:
             return ""
         return both[len(commonprefix([before, both])) :]
