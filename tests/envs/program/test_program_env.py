@@ -302,6 +302,19 @@ def test_a_command_is_a_program(agent, tmp_path):
     assert [row.begins for row in rollout.rows] == ["episode", "conversation"]
 
 
+def test_a_worker_process_runs_programs_and_their_endpoint(agent, tmp_path):
+    path = tmp_path / "agent.py"
+    path.write_text(COMMAND)
+    config = {"command": [sys.executable, str(path)]}
+    task = {"questions": ["One?", "Two?"]}
+    here = rollout_of(make("Program", TOKENIZER, config), agent, task)
+    there = rollout_of(make("Program", TOKENIZER, config | {"workers": 1}), agent, task)
+    assert there.error is None and there.episodes == here.episodes
+    assert [row.token_ids.tolist() for row in there.rows] == [
+        row.token_ids.tolist() for row in here.rows
+    ]
+
+
 def shell(script, **config):
     return make("Program", TOKENIZER, {"command": ["sh", "-c", script], **config})
 
