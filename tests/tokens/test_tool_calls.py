@@ -161,6 +161,7 @@ ANSWERS = {
         (f"<tool_call>{{</tool_call>{GOOD}", "", 1, 2),
         ('<tool_call>{"name": "look_up", "arguments": "{}"}</tool_call>', None, 0, 1),
         ('<tool_call>{"name": "look_up", "arguments": {"a": NaN}}</tool_call>', None, 0, 1),
+        ('<tool_call>{"name": "look_up", "arguments": {"a": 1e999}}</tool_call>', None, 0, 1),
         ('<tool_call>{"name": 1, "arguments": {}}</tool_call>', None, 0, 1),
         ('<tool_call>{"name": "x", "arguments": {}} and</tool_call>', None, 0, 1),
         ('<tool_call>{"name": "no_such", "arguments": {}}</tool_call>', "", 1, 1),

@@ -11,6 +11,7 @@ one malformed call makes it read none.
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,12 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+def _finite(number: str) -> float:
+    # 1e999 is JSON, and no client could be sent the infinity that it becomes.
+    return float(number) if math.isfinite(float(number)) else _refuse(number[:40])
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 
 
 def _json(text: str) -> Any:
