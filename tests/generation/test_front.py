@@ -392,7 +392,7 @@ def test_arguments_of_history_must_be_json(script, http):
     answer = {"role": "assistant", "tool_calls": [{"id": "c", "function": called}]}
     response = http.post(CHAT, json={**BODY, "messages": [*HI, answer]})
     assert response.status_code == 400
-    assert response.json()["error"]["param"] == "messages.1.tool_calls.0.function.arguments"
+    assert response.json()["error"]["param"] == "messages.1.tool_calls.0.arguments"
     assert "arguments are not valid JSON" in response.text
 
 

@@ -1,38 +1,27 @@
 """OpenAI's Chat Completions: bodies, answers and streams."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from agentsgym.generation.serving import wire
 from agentsgym.generation.serving.wire import (
-    Arguments,
     Body,
     CallBody,
+    Called,
+    Flat,
     JsonObject,
-    Name,
     Reply,
     Texts,
 )
 from agentsgym.types import Message
 
 
-class _Function(Body):
-    name: Name
-    arguments: Arguments
-
-
-class _Call(Body):
-    id: str
-    type: Literal["function"] = "function"
-    function: _Function
-
-
 class _Message(Body):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Texts = Field([])
-    tool_calls: list[_Call] = Field([])
+    tool_calls: list[Annotated[Called, Flat]] = Field([])
     tool_call_id: str = ""
 
     def message(self) -> Message:
@@ -40,9 +29,7 @@ class _Message(Body):
             return wire.result(self.tool_call_id, self.content)
         if self.role != "assistant":
             return wire.said(self.role, self.content)
-        called = [(call.id, call.function) for call in self.tool_calls]
-        calls = [wire.tool_call(id, of.name, of.arguments) for id, of in called]
-        return wire.answered(self.content, calls)
+        return wire.answered(self.content, self.tool_calls)
 
 
 class _StreamOptions(Body):

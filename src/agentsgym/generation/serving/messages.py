@@ -7,15 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from agentsgym.generation.serving import wire
 from agentsgym.generation.serving.calls import CallRefused
-from agentsgym.generation.serving.wire import (
-    Arguments,
-    Body,
-    CallBody,
-    JsonObject,
-    Name,
-    Reply,
-    Texts,
-)
+from agentsgym.generation.serving.wire import Body, CallBody, Called, JsonObject, Reply, Texts
 from agentsgym.types import Message
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
@@ -33,11 +25,8 @@ class _TextBlock(Body):
     text: str
 
 
-class _ToolUse(Body):
+class _ToolUse(Called):
     type: Literal["tool_use"]
-    id: str
-    name: Name
-    input: Arguments
 
 
 class _ToolResult(Body):
@@ -79,8 +68,8 @@ class _AssistantTurn(Body):
 
     def messages(self) -> Iterator[Message]:
         texts = [block.text for block in self.content if isinstance(block, _TextBlock)]
-        used = [block for block in self.content if isinstance(block, _ToolUse)]
-        yield wire.answered(texts, [wire.tool_call(use.id, use.name, use.input) for use in used])
+        calls = [block for block in self.content if isinstance(block, _ToolUse)]
+        yield wire.answered(texts, calls)
 
 
 _Turn = Annotated[_UserTurn | _AssistantTurn, Field(discriminator="role")]

@@ -8,15 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from agentsgym.generation.serving import wire
-from agentsgym.generation.serving.wire import (
-    Arguments,
-    Body,
-    CallBody,
-    JsonObject,
-    Name,
-    Reply,
-    Texts,
-)
+from agentsgym.generation.serving.wire import Body, CallBody, Called, JsonObject, Reply, Texts
 from agentsgym.types import Message
 
 
@@ -26,11 +18,8 @@ class _Message(Body):
     content: Texts
 
 
-class _Call(Body):
+class _Call(Called):
     type: Literal["function_call"]
-    call_id: str
-    name: Name
-    arguments: Arguments
 
 
 class _Output(Body):
@@ -65,8 +54,7 @@ class ResponsesBody(CallBody):
             elif isinstance(item, _Call):
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append(wire.answered([]))
-                call = wire.tool_call(item.call_id, item.name, item.arguments)
-                messages[-1].setdefault("tool_calls", []).append(call)
+                messages[-1].setdefault("tool_calls", []).append(item.tool_call())
             elif item.role == "assistant":
                 messages.append(wire.answered(item.content))
             else:

@@ -6,7 +6,7 @@ backend returned, and so that the same conversation and tools give the same Mode
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
@@ -23,6 +23,7 @@ from pydantic_core import from_json
 
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.types import Message, ModelCall, ToolCall, ToolSchema
+from agentsgym.types.records import ToolFunction
 
 JsonObject = dict[str, Any]
 
@@ -101,32 +102,48 @@ def _strings(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-def _function(tool: Any) -> Any:
-    # OpenAI has functions beside tools of other types; Anthropic's have a schema for their input.
-    if not isinstance(tool, dict):
-        return tool
-    if isinstance(function := tool.get("function"), dict):
-        return {**function, "type": tool.get("type")}
-    is_custom = "input_schema" in tool and tool.get("type") in (None, "custom")
-    return {**tool, "type": "function"} if is_custom else tool
+def _flat(value: Any) -> Any:
+    # Chat Completions has a function within a tool and within a call.
+    function = value.get("function") if isinstance(value, dict) else None
+    return {**value, **function} if isinstance(function, dict) else value
 
 
 Texts = Annotated[list[str], BeforeValidator(_texts)]
 """The texts of a message: one, or those of its parts."""
 
-Arguments = Annotated[JsonObject, BeforeValidator(_arguments)]
-"""A call's arguments, also as JSON in a string."""
+Flat = BeforeValidator(_flat)
+"""For a tool or a call, whose function may be a part of it."""
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
+class Called(Body):
+    """A call in an answer; its arguments are JSON, also as a string."""
+
+    id: str = Field(validation_alias=AliasChoices("call_id", "id"))
+    name: Name
+    arguments: Annotated[JsonObject, BeforeValidator(_arguments)] = Field(
+        validation_alias=AliasChoices("arguments", "input")
+    )
+
+    def tool_call(self) -> ToolCall:
+        """The call as messages have it."""
+        function = ToolFunction(name=self.name, arguments=self.arguments)
+        return ToolCall(type="function", id=self.id, function=function)
+
+
 class _Tool(Body):
-    type: Literal["function"] = "function"
+    type: Literal["function", "custom"] = "function"
     name: Name
     description: str | None = None
     parameters: JsonObject | None = Field(
         None, validation_alias=AliasChoices("parameters", "input_schema")
     )
+
+    @classmethod
+    def _check(cls, given: JsonObject) -> None:
+        if given.get("type") == "custom" and "input_schema" not in given:
+            raise ValueError("a tool is a function whose input has a JSON schema")
 
     def schema_for_templates(self) -> ToolSchema:
         function = {
@@ -160,7 +177,7 @@ class CallBody(Body):
     stop: Annotated[list[Name], Field(max_length=16), BeforeValidator(_strings)] = Field(
         [], validation_alias=AliasChoices("stop", "stop_sequences")
     )
-    tools: list[Annotated[_Tool, BeforeValidator(_function)]] = Field([])
+    tools: list[Annotated[_Tool, Flat]] = Field([])
     tool_choice: Any = None
 
     @classmethod
@@ -231,17 +248,12 @@ def result(call: str, texts: Iterable[str]) -> Message:
     return Message(role="tool", content="\n".join(texts), tool_call_id=call)
 
 
-def answered(texts: Iterable[str], calls: Iterable[ToolCall] = ()) -> Message:
+def answered(texts: Iterable[str], calls: Sequence[Called] = ()) -> Message:
     """An earlier answer of the model. A client may have cut its text, which was one."""
     message = Message(role="assistant", content="".join(texts))
-    if made := list(calls):
-        message["tool_calls"] = made
+    if calls:
+        message["tool_calls"] = [call.tool_call() for call in calls]
     return message
-
-
-def tool_call(id: str, name: str, arguments: JsonObject) -> ToolCall:
-    """A call in an answer."""
-    return {"type": "function", "id": id, "function": {"name": name, "arguments": arguments}}
 
 
 # -- answers -------------------------------------------------------------------------------------
