@@ -30,11 +30,14 @@ QUESTIONS = {"price": "What does {} cost?", "stock": "How many of {} are left?"}
 class ShopEnv(ToolEnv):
     """A question about one thing in a shop, whose answer only the shop's lists have."""
 
+    class Settings(ToolEnv.Settings):
+        max_steps_per_episode: int = 4
+
     reward_range = (0.0, 1.0)
 
     def _initialize_episode(self, session_id, task_data):
         rng = random.Random(task_data["seed"])
-        lists = {name: {item: rng.randint(1, 40) for item in ITEMS} for name in QUESTIONS}
+        lists = {name: {item: rng.randint(1, 20) for item in ITEMS} for name in QUESTIONS}
         name, item = rng.choice(list(QUESTIONS)), rng.choice(ITEMS)
         return {"prompt": QUESTIONS[name].format(item), "answer": lists[name][item], **lists}
 
@@ -69,37 +72,40 @@ class ShopEnv(ToolEnv):
         return clerk(random.Random(seed))
 
 
-# --- a player that knows how to call the tools, but not when, or which one ---
+# --- a player that knows how to call the tools, but often not which one, and often guesses ---
 def clerk(rng):
-    """Calls a random tool with a random thing, says what it answers, and often just guesses."""
+    """Calls the right tool half the time and any other with any thing else, and says the result."""
+    right = {QUESTIONS[name].format(item): (name, item) for name in QUESTIONS for item in ITEMS}
 
     def choose(messages):
-        last = messages[-1]
-        if last["role"] == "tool" and rng.random() < 0.8:
-            return last["content"]
+        if messages[-1]["role"] == "tool":
+            return messages[-1]["content"]
         if rng.random() < 0.3:
-            return str(rng.randint(1, 40))
-        return calling(rng.choice(list(QUESTIONS)), item=rng.choice(ITEMS)).text
+            return str(rng.randint(1, 20))
+        name, item = rng.choice([right[messages[0]["content"]], rng.choice(list(right.values()))])
+        return calling(name, item=item).text
 
     return ScriptedAgent(choose)
 
 
 # --- training it ---
-def main(steps: int = 40) -> None:
+def main(steps: int = 60, seed: int = 0) -> tuple[float, float]:
     torch.set_num_threads(1)  # its matrices are too small for more
     register("Shop", ShopEnv)
     env = ShopEnv()
-    games = WarmStartSettings(steps=min(300, 5 * steps), batch_size=32, tokenizer_games=300)
-    started = warm_start(env, env.teacher_agent(), games)
+    games = WarmStartSettings(steps=min(300, 10 * steps), batch_size=32, tokenizer_games=300)
+    started = warm_start(env, env.teacher_agent(seed=seed), games, seed)
     with tempfile.TemporaryDirectory() as folder:
         trainer = GRPOEnvTrainer(
             started.model,
             GRPOEnvConfig(
                 output_dir=folder,
+                seed=seed,
                 max_steps=steps,
-                per_device_train_batch_size=128,
+                per_device_train_batch_size=64,
                 num_generations=8,
-                max_action_tokens=64,
+                max_action_tokens=24,
+                max_rollout_tokens=256,
                 learning_rate=1e-3,
                 logging_steps=10,
                 gradient_checkpointing=False,
@@ -116,6 +122,7 @@ def main(steps: int = 40) -> None:
         trainer.train()
         after = trainer.evaluate()["eval_win_rate"]
     print(f"held-out win rate: {before:.2f} before, {after:.2f} after {steps} steps")
+    return before, after
 
 
 if __name__ == "__main__":

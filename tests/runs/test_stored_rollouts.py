@@ -20,10 +20,14 @@ from agentsgym.runs.files import (
     rollouts,
 )
 from agentsgym.runs.files.rollouts import KeepRollouts
+from agentsgym.runs.stored_games import rerendered
 from agentsgym.types import RolloutBatch
 from agentsgym.types import text as texts
 from agentsgym.types.text import MASK
+from agentsgym.types.tool_actions import calling, together
+from chat_tokenizers import template, tokenizer_for
 from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
+from rollout.doubles import SumEnv
 
 
 @pytest.fixture
@@ -59,6 +63,19 @@ def test_text_agents_and_failures_come_back_equal(tmp_path, chat_tokenizer):
     assert back == rollouts
     assert "the environment broke" in back[0].error and math.isnan(back[0].final_reward)
     assert back[-1].final_reward == 1.5 and not back[-1].rows[0].sampled
+
+
+def test_calls_of_tools_and_their_results_come_back_equal_and_are_rendered_anew(tmp_path):
+    tokenizer = tokenizer_for(template("qwen2_5"), "<|im_end|>")
+    env = SumEnv(tokenizer)
+    calls = together(calling("price", item="tea"), calling("price", item="ä"))
+    texts.remember_secret("no-such-secret")
+    rollouts = env.run_trial([{}], ScriptedAgent([calls.text, "4"])).rollouts
+    write(tmp_path, rollouts)
+    (back,) = read_rollouts(tmp_path)
+    assert (back,) == rollouts
+    assert "tool_calls" in back.episodes[0].messages[1]
+    assert rerendered(back, env.codec) == back
 
 
 def test_what_a_template_rewrote_comes_back(tmp_path):

@@ -22,6 +22,13 @@ Selection = Callable[[Rollout], bool]
 
 _BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 _MOST_CHARACTERS = 4_000_000
+_AFTER = {
+    "user": ("assistant",),
+    "assistant": ("user",),
+    "calls": ("tool", "user"),
+    "tool": ("tool", "user", "assistant"),
+}
+"""The roles that may follow a message of a role, or an answer with calls."""
 
 
 def stored_games(
@@ -118,9 +125,10 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
         if len(answers) != len(episode.steps):
             raise ValueError("the conversation has another number of actions than the game")
         for step, k in enumerate(answers):
-            transcript.observe(messages[:k])
+            before = (n for n in reversed(range(k)) if messages[n]["role"] == "assistant")
+            transcript.observe(messages[:k], k - 1 - next(before, -1))
             action = GenerationResult(rollout.session_id, None, None, messages[k]["content"])
-            transcript.act(action, episode.index, step)
+            transcript.act(action, episode.index, step, messages[k])
     if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
         raise ValueError("a row is longer than max_rollout_tokens")
     rows = tuple(
@@ -131,14 +139,18 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
 
 
 def _check_turns(messages: Sequence[Message]) -> None:
-    """Raise ValueError unless user and assistant take turns, after a system message or none."""
+    """Raise ValueError unless user and assistant take turns, after a system message or none;
+    results of tools may stand after calls."""
     if sum(len(message["content"]) for message in messages) > _MOST_CHARACTERS:
         raise ValueError("the conversation is too long")
     first = 1 if messages[:1] and messages[0]["role"] == "system" else 0
-    for number, message in enumerate(messages[first:]):
-        if message["role"] != ("user", "assistant")[number % 2]:
-            raise ValueError(f"a message has the role {message['role']!r:.40} out of turn")
+    before = "assistant"
+    for message in messages[first:]:
+        role = message["role"]
+        if role not in _AFTER.get(before, ()):
+            raise ValueError(f"a message has the role {role!r:.40} out of turn")
+        before = "calls" if message.get("tool_calls") else role
 
 
 def _clean(message: Message) -> Message:
-    return {"role": message["role"], "content": clean_text(message["content"])}
+    return {**message, "content": clean_text(message["content"])}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from agentsgym.types.records import Message, ToolFunction
+from agentsgym.types.records import Message, ToolCall, ToolFunction
 from agentsgym.types.requests import ToolSchema
 
 _KEYS = {"content", "tool_calls"}
@@ -138,6 +138,19 @@ def results(action: ToolAction, texts: Sequence[str]) -> list[Message]:
         Message(role="tool", content=text, name=call["name"])
         for call, text in zip(action.calls, texts, strict=True)
     ]
+
+
+def checked_calls(calls: Any) -> list[ToolCall]:
+    """The tool calls of a message of others. Raises ValueError if they are something else."""
+    if not isinstance(calls, list):
+        raise ValueError("calls are a list")
+    return [_tool_call(call) for call in calls]
+
+
+def _tool_call(call: Any) -> ToolCall:
+    if not isinstance(call, dict) or not isinstance(call.get("id"), str):
+        raise ValueError("a call has an id and a function")
+    return {"type": "function", "id": call["id"], "function": _function(call.get("function"))}
 
 
 def _function(call: Any) -> ToolFunction:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.parquet import list_of, required
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.text import (
@@ -31,6 +31,7 @@ from agentsgym.types.text import (
     masked,
     plain,
 )
+from agentsgym.types.tool_actions import checked_calls
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +62,7 @@ class StoredRollout:
 
 _OPTIONAL = {
     "dataset", "final_reward", "error", "system", "written", "anchor", "token_rewards",
-    "given_rewards", "advantages",
+    "given_rewards", "advantages", "tool_calls", "tool_call_id", "name",
 }  # fmt: skip
 """Columns whose values may be null."""
 
@@ -91,7 +92,13 @@ _STEP = {
     "anchor": pa.string(),
     "token_rewards": list_of(pa.float64()),
 }
-_MESSAGE = {"role": pa.string(), "content": pa.string()}
+_MESSAGE = {
+    "role": pa.string(),
+    "content": pa.string(),
+    "tool_calls": pa.string(),
+    "tool_call_id": pa.string(),
+    "name": pa.string(),
+}
 _EPISODE = {
     "index": pa.int64(),
     "reward": pa.float64(),
@@ -166,10 +173,17 @@ def _episodes(lists: Sequence[Sequence[Episode]]) -> pa.Array:
     steps = [episode.steps for episode in episodes]
     info = _jsons(step.info for step in chain.from_iterable(steps))
     written = [
-        episode.written and [{k: _text(v) for k, v in m.items()} for m in episode.written]
+        episode.written and [_written(message) for message in episode.written]
         for episode in episodes
     ]
     return _lists(lists, _EPISODE, steps=_lists(steps, _STEP, info=info), written=written)
+
+
+def _written(message: Message) -> dict[str, str]:
+    texts = {key: _text(value) for key, value in message.items() if isinstance(value, str)}
+    if "tool_calls" in message:
+        texts["tool_calls"] = _json(plain(message["tool_calls"]))
+    return texts
 
 
 def _rows(lists: Sequence[Sequence[Row]], advantages: Sequence[Floats | None]) -> pa.Array:
@@ -295,7 +309,18 @@ def _object(text: str, name: str) -> dict[str, Any]:
 def _episode_of(data: dict[str, Any]) -> Episode:
     steps = tuple(_step_of(step) for step in data.pop("steps"))
     written = data.pop("written")
-    return Episode(steps=steps, written=None if written is None else tuple(written), **data)
+    messages = None if written is None else tuple(map(_message_of, written))
+    return Episode(steps=steps, written=messages, **data)
+
+
+def _message_of(data: dict[str, Any]) -> Message:
+    known = {key: value for key, value in data.items() if value is not None}
+    if "tool_calls" in known:
+        try:
+            known["tool_calls"] = checked_calls(json.loads(known["tool_calls"]))
+        except (ValueError, RecursionError):
+            raise DamagedFile("the calls of a message are none") from None
+    return known  # type: ignore[return-value] # the columns are those of a message
 
 
 def _step_of(data: dict[str, Any]) -> Step:
