@@ -140,8 +140,9 @@ class Scheduler:
         """Pass a result to its session; return the session's next request if it already has one."""
         env, trial = self._open[sid]
         if env.blocking:
-            self._threads = self._threads or Threads(BLOCKING_THREADS)
-            future = self._threads.submit(advance, trial, result)
+            self._threads = self._threads or Threads()
+            most = max(BLOCKING_THREADS, env.most_sessions or 0)
+            future = self._threads.submit(most, advance, trial, result)
             self._stepping[future] = sid
             future.add_done_callback(self._stepped.put)
             return None

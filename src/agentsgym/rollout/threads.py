@@ -30,21 +30,20 @@ def check_abandoned() -> None:
 
 
 class Threads:
-    """At most `most` threads that run calls; a thread starts when it is needed."""
+    """Threads that run calls; one starts when it is needed."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], Any] | None] = (
             queue.SimpleQueue()
         )
         self._abandonment = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def submit(self, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Run a call in a thread; the future gets its result or exception."""
+    def submit(self, most: int, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
+        """Run a call in one of at most `most` threads; the future gets its result or exception."""
         future: Future[Any] = Future()
         self._calls.put((future, call, arguments))
-        if len(self._threads) < self._most:
+        if len(self._threads) < most:
             thread = threading.Thread(target=self._serve, daemon=True)
             self._threads.append(thread)
             thread.start()

@@ -364,7 +364,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(agent, tmp_path):
         {},
         {"command": ["true"], "function": "os.getcwd"},
         {"command": ["true"], "carry": "summary"},
-        {"command": ["true"], "programs": 64},
+        {"command": ["true"], "programs": 5000},
     ],
 )
 def test_settings_that_name_no_single_program_are_refused(config):

@@ -20,7 +20,7 @@ from agentsgym.types import ModelCall, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError, import_from_here, import_path
 from agentsgym.types.text import short_repr
 
-MOST_PROGRAMS = 32
+MOST_PROGRAMS = 1024
 """Limit of programs at once: each has a thread that waits for its next call."""
 
 
@@ -74,9 +74,7 @@ class ProgramEnv(MultistepEnv):
         tasks: OptionalPath = Field(None, description="JSON lines: the training tasks")
         eval_tasks: OptionalPath = Field(None, description="JSON lines: the evaluation tasks")
         time_limit: float = Field(600.0, gt=0, description="seconds that an episode may take")
-        programs: int = Field(
-            MOST_PROGRAMS, ge=1, le=MOST_PROGRAMS, description="programs that run at once"
-        )
+        programs: int = Field(64, ge=1, le=MOST_PROGRAMS, description="programs that run at once")
 
     config: Settings
 
