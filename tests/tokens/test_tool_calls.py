@@ -431,3 +431,16 @@ def test_after_calls_that_end_with_no_token_a_row_begins():
     message = answer(call({"key": "a"}))
     bridge = codec.bridge(codec.open([GO]).text, [GO, message, result("a")], (9,))
     assert bridge.delta is None and bridge.text == codec.open([GO, message, result("a")]).text
+
+
+def test_a_prompt_that_begins_a_thought_is_answered_with_its_end():
+    thinks = SMOLLM3.replace(
+        "assistant\n{% endif %}", "assistant\n<think>\n{% endif %}{# </think> #}"
+    )
+    codec = codec_with_tools(thinks)
+    message = answer(call({"key": "a"}))
+    ids = codec.encode_answer(message)
+    assert codec._tokenizer.decode(ids).startswith("</think>\n\n")
+    assert codec.answer(ids).message["tool_calls"] == message["tool_calls"]
+    assert codec.answer(sampled(codec, GOOD)).attempted == 0  # it is thought
+    assert codec.answer(sampled(codec, f"hm</think>{GOOD}")).attempted == 1

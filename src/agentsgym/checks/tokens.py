@@ -15,8 +15,8 @@ from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import play_trial
 from agentsgym.runs.models.builtin import builtin_folder
 from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_calls, inspect_tokenizer
-from agentsgym.tokens.check import LOOK_UP
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
+from agentsgym.tokens.template import LOOK_UP
 from agentsgym.types import (
     GenerationRequest,
     GenerationResult,

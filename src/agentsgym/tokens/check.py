@@ -6,25 +6,12 @@ from typing import Any
 
 from agentsgym.tokens.codec import Codec, codec_for
 from agentsgym.tokens.plain import PlainCodec
-from agentsgym.tokens.template import TemplateFailed
+from agentsgym.tokens.template import LOOK_UP, TemplateFailed, calling
 from agentsgym.tokens.transcript import Transcript
-from agentsgym.types import GenerationResult, Message, Tokenizer, ToolCall, ToolSchema
+from agentsgym.types import GenerationResult, Message, Tokenizer
 
 _PLAIN = "Is it an animal?"
 _THOUGHT = "<think>\nhm\n</think>\n\nIs it an animal?"
-LOOK_UP: ToolSchema = {
-    "type": "function",
-    "function": {
-        "name": "agentsgym_lookup",
-        "description": "Looks something up.",
-        "parameters": {
-            "type": "object",
-            "properties": {"key": {"type": "string", "description": "what"}},
-            "required": ["key"],
-        },
-    },
-}
-"""A tool for trying templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +120,9 @@ def inspect_calls(
     return CallCheck("", codec.call_families, single, several, rewrites)
 
 
-def _calling(first: int, count: int = 1) -> Message:
-    """An answer with so many calls."""
-    calls: list[ToolCall] = [
-        {
-            "type": "function",
-            "id": f"call{first + number:05d}",
-            "function": {"name": LOOK_UP["function"]["name"], "arguments": {"key": f"{number}\n"}},
-        }
-        for number in range(count)
-    ]
-    return {"role": "assistant", "content": "", "tool_calls": calls}
-
-
 def _are_read(codec: Codec, count: int) -> bool:
     """Whether calls are read as they were written."""
-    message = _calling(0, count)
+    message = calling("a\n<b>", count=count)[1]
     try:
         read = codec.answer(codec.encode_answer(message)).message
     except TemplateFailed:
@@ -158,14 +132,12 @@ def _are_read(codec: Codec, count: int) -> bool:
 
 def _rewritten_call(codec: Codec) -> str:
     """What the template changes of a call and its result when the next ones follow."""
-    messages: list[Message] = [{"role": "user", "content": "Go."}]
+    messages = calling()[:1]
     text = codec.open(messages).text
     for step in range(2):
-        ids = codec.encode_answer(_calling(step), ended=True)
-        call = codec.answer(ids, step).message
-        call_id, name = call["tool_calls"][0]["id"], LOOK_UP["function"]["name"]
-        result = Message(role="tool", content="No.", tool_call_id=call_id, name=name)
-        messages += [call, result]
+        _, call, result = calling("a", step)
+        ids = codec.encode_answer(call, ended=True)
+        messages += [codec.answer(ids, step).message, result]
         bridge = codec.bridge(text, messages, ids)
         if bridge.delta is None:
             return bridge.rewrites

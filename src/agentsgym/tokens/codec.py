@@ -18,8 +18,8 @@ from agentsgym.tokens.plain import THESE_DO, Bridge, Opening, PlainCodec, end_of
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.template import (
     END_OF_THOUGHT,
+    LOOK_UP,
     PROBE,
-    PROBE_TOOL,
     ChatTemplate,
     TemplateFailed,
     rewriting,
@@ -99,7 +99,7 @@ class TemplateCodec:
     @cached_property
     def _tools_fault(self) -> str:
         """Why the template cannot be used with tools; "" if it can."""
-        probing = ChatTemplate(self._tokenizer, {**self._options, "tools": [PROBE_TOOL]})
+        probing = ChatTemplate(self._tokenizer, {**self._options, "tools": [LOOK_UP]})
         what = probing.unshown()
         if not what and self._calls.format is None:
             own = getattr(self._tokenizer, "response_template", None)
@@ -141,6 +141,8 @@ class TemplateCodec:
         whole = self.template.render([*answered, *results])
         after = self._after_calls([*answered, *results], len(results))
         written = whole[_kept(before, whole) : len(whole) - len(after)]
+        if self._calls.thinks and END_OF_THOUGHT not in written:
+            written = f"{END_OF_THOUGHT}\n\n{written}"
         closing = self.control.leading(self._after_calls(answered, 0, prompt=False))
         ending = "".join(token for token, _ in (closing if ended else closing[:-1]))
         ids = self.control.encode(written + ending)

@@ -3,7 +3,6 @@
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from posixpath import commonprefix
@@ -151,27 +150,30 @@ class ChatTemplate:
 
     @cached_property
     def written_call(self) -> str:
-        """What the template writes of an answer that calls the tool `PROBE`; "" if it refuses
+        """What the template writes of an answer that calls the tool `LOOK_UP`; "" if it refuses
         it."""
         user, answer, _ = calling()
         try:
-            before, both = (self.render(some, prompt=False) for some in ([user], [user, answer]))
+            asked, prompted = self.render([user], prompt=False), self.render([user])
+            both = self.render([user, answer], prompt=False)
         except TemplateFailed:
             return ""
-        return both[len(commonprefix([before, both])) :]
+        before = prompted if both.startswith(prompted) else commonprefix([asked, both])
+        return both[len(before) :]
 
     def unshown(self) -> str:
-        """What the template does not show of tools, calls and results, if it gets the tool `PROBE`
-        among its options; "" if it shows all."""
-        user, answer, result = calling()
+        """What the template does not show of tools, calls and results, if it gets the tool
+        `LOOK_UP` among its options; "" if it shows all."""
+        question, *rest = calling()
         try:
-            before = self.render([user])
-            text = self.render([user, answer, {**result, "content": _RESULT}])
+            before = self.render([question])
+            text = self.render([question, *rest])
         except TemplateFailed as error:
             return f"calls of tools ({error})"
+        name = LOOK_UP["function"]["name"]
         shown = {
-            "tools": PROBE in before,
-            "calls of tools": text.count(PROBE) > before.count(PROBE),
+            "tools": name in before,
+            "calls of tools": text.count(name) > before.count(name),
             "results of tools": _RESULT in text,
         }
         return next((what for what, seen in shown.items() if not seen), "")
@@ -245,43 +247,46 @@ _CALL_FORMS = ((False, False), (True, False), (False, True), (True, True))
 
 def _in_form(message: dict[str, Any], as_text: bool, no_content: bool) -> dict[str, Any]:
     """A message with its calls in this form."""
-    message = {**message, "tool_calls": deepcopy(message["tool_calls"])}
+    calls = message["tool_calls"]
     if as_text:
-        for call in message["tool_calls"]:
-            arguments = call["function"]["arguments"]
-            call["function"]["arguments"] = json.dumps(arguments, ensure_ascii=False)
-    if no_content and not message["content"]:
-        message["content"] = None
-    return message
+        arguments = [json.dumps(one["function"]["arguments"], ensure_ascii=False) for one in calls]
+        calls = [
+            {**one, "function": {**one["function"], "arguments": text}}
+            for one, text in zip(calls, arguments, strict=True)
+        ]
+    content = None if no_content and not message["content"] else message["content"]
+    return {**message, "content": content, "tool_calls": calls}
 
 
-def calling() -> tuple[Message, Message, Message]:
-    """A conversation in which the tool `PROBE` is called once; the text of its answer ends at a
-    value that no template writes around with tokens of its own."""
-    call: ToolCall = {
-        "type": "function",
-        "id": "call00000",
-        "function": {"name": PROBE, "arguments": {PROBE: 0}},
-    }
-    return (
-        {"role": "user", "content": "Go."},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": "Yes.", "tool_call_id": call["id"], "name": PROBE},
-    )
-
-
-PROBE_TOOL: ToolSchema = {
+LOOK_UP: ToolSchema = {
     "type": "function",
     "function": {
-        "name": PROBE,
+        "name": "agentsgym_lookup",
         "description": "Looks something up.",
         "parameters": {
             "type": "object",
-            "properties": {PROBE: {"type": "integer", "description": "what"}},
+            "properties": {PROBE: {"type": "string", "description": "what"}},
             "required": [PROBE],
         },
     },
 }
+"""A tool for trying templates."""
+
+
+def calling(argument: str | int = 0, first: int = 0, count: int = 1) -> list[Message]:
+    """A question, an answer that calls the tool `LOOK_UP` so many times, and the results. Calls are
+    numbered from `first`. Around a number no template writes tokens of its own."""
+    name = LOOK_UP["function"]["name"]
+    ids = [f"call{number:05d}" for number in range(first, first + count)]
+    calls: list[ToolCall] = [
+        {"type": "function", "id": one, "function": {"name": name, "arguments": {PROBE: argument}}}
+        for one in ids
+    ]
+    return [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "", "tool_calls": calls},
+        *(Message(role="tool", content=_RESULT, tool_call_id=one, name=name) for one in ids),
+    ]
 
 
 def _length(message: Message) -> int:

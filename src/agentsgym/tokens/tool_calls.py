@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from agentsgym.tokens.control import added_tokens, map_texts
 from agentsgym.tokens.speech import BLOCKS, ActionText
-from agentsgym.tokens.template import PROBE
 from agentsgym.types import Message, ToolCall, ToolSchema
 from agentsgym.types.records import ToolFunction
 from agentsgym.types.text import clean_text
@@ -216,11 +215,11 @@ _INNER |= {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"}
 
 
 def format_of(written: str) -> CallFormat | None:
-    """The format in which a template wrote a call of the tool `PROBE`; None if it is unknown."""
+    """The format in which a template wrote a call of the tool `LOOK_UP`; None if it is unknown."""
     for one in FORMATS[:-1]:
         if one.opener in written:
             return one
-    bare = re.search(r'\{"name":\s*"' + PROBE + r'",\s*"(parameters|arguments)":', written)
+    bare = re.match(r'\s*(<\|python_\w+\|>)*\{"name": ?"\w+", ?"(parameters|arguments)"', written)
     return _BARE if bare else None
 
 
@@ -250,7 +249,7 @@ class CallReader:
         longest_first = sorted(markers, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
         self._thoughts = [(known[a], known[b]) for a, b in _THOUGHTS if a in known and b in known]
-        self._thinks = prompt.rstrip().endswith("<think>")  # already when it begins
+        self.thinks = prompt.rstrip().endswith("<think>")  # already when it begins
 
     def __call__(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
         """The answer as a message; its calls are numbered from `first`."""
@@ -292,7 +291,7 @@ class CallReader:
         """Where the thoughts before the first call end."""
         before = ids[: ids.index(self._ids[0])] if self._ids[0] in ids else ids
         for number, (first, last) in enumerate(self._thoughts):
-            if first in before or (self._thinks and number == 0):
+            if first in before or (self.thinks and number == 0):
                 return ids.index(last) + 1 if last in ids else len(ids)
         return 0
 
@@ -300,7 +299,7 @@ class CallReader:
         """The calls between markers that are ordinary text."""
         calls = list[_Call | None]()
         at = 0
-        if self._thinks or "<think>" in text.partition(self._opener)[0]:
+        if self.thinks or "<think>" in text.partition(self._opener)[0]:
             at = text.find("</think>")
             if at < 0:
                 return text, calls
