@@ -9,12 +9,22 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from posixpath import commonprefix
 from typing import Any
 
 from agentsgym.tokens.control import ControlTokens, map_texts
-from agentsgym.tokens.plain import THESE_DO, Bridge, Opening, PlainCodec, end_of_text, marked
+from agentsgym.tokens.plain import (
+    THESE_DO,
+    Bridge,
+    Opening,
+    PlainCodec,
+    alternates,
+    end_of_text,
+    marked,
+    message_key,
+)
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.template import (
     END_OF_THOUGHT,
@@ -123,8 +133,16 @@ class TemplateCodec:
 
     def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
         """Sampled ids as a message: content, and the calls of tools in the model's own format,
-        numbered from `first`."""
-        return self._calls(token_ids, first)
+        numbered from `first`; of several only the first one if the template cannot show more."""
+        parsed = self._calls(token_ids, first)
+        calls = parsed.message.get("tool_calls", [])
+        if len(calls) > 1 and not self._shows_several:
+            return replace(parsed, message={**parsed.message, "tool_calls": calls[:1]})
+        return parsed
+
+    @cached_property
+    def _shows_several(self) -> bool:
+        return self.template.shows_calls(2)
 
     def encode_answer(self, message: Message, *, ended: bool = False) -> tuple[int, ...]:
         """Token ids of a text agent's answer, as the template writes its calls of tools; with the
@@ -161,7 +179,7 @@ class TemplateCodec:
         agent wrote it (ignoring white space around it, and how it writes calls of tools). A
         template that drops earlier `<think>` blocks does so.
         """
-        plain = new == 1 and _alternates(messages)
+        plain = new == 1 and alternates(messages)
         tail, now = self._appended(text, messages) if plain else (None, "")
         if tail is None:
             known = self._marked(messages)
@@ -289,7 +307,7 @@ class TemplateCodec:
     def _opening(self, messages: Sequence[Message]) -> tuple[Opening, list[Message]]:
         """`messages` and the generation prompt, rendered and encoded; and the messages, marked.
         The rollouts of a group begin alike."""
-        key = tuple([_key(message) for message in messages])
+        key = tuple([message_key(message) for message in messages])
         known = self._opened.get(key)
         if known is None:
             beginning = self._marked(messages)
@@ -349,30 +367,11 @@ def _log_additions(template: str, prompt: str, dated: bool) -> None:
         logger.info("The chat template writes today's date into prompts.")
 
 
-def _alternates(messages: Sequence[Message]) -> bool:
-    """Whether plain answers and messages of the user take turns after the first answer."""
-    first = next(n for n, message in enumerate(messages) if message["role"] == "assistant")
-    return (
-        all(
-            message["role"] == ("user" if number % 2 else "assistant")
-            and not message.get("tool_calls")
-            for number, message in enumerate(messages[first:])
-        )
-        and (len(messages) - first) % 2 == 0
-    )
-
-
 def _kept(before: str, whole: str) -> int:
     """The length of a prompt, as far as it stands before an answer and ends with a whole token."""
     kept = len(commonprefix([before, whole]))
     begun = re.search(r"[<\[][^<>\[\]\s]*$", whole[:kept]) if kept < len(before) else None
     return begun.start() if begun else kept
-
-
-def _key(message: Message) -> tuple[str, ...]:
-    """What distinguishes a message."""
-    plain = (message["role"], message["content"])
-    return plain if len(message) == len(plain) else (*plain, json.dumps(message))
 
 
 def codec_for(

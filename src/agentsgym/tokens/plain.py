@@ -1,6 +1,7 @@
 """What a codec returns, and the codec of tokenizers without a chat template: each text is encoded
 separately with `add_special_tokens=False`, and the ids are joined."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -90,3 +91,22 @@ def marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
         return message
     plain = Message(role=message["role"], content=control.mark(message["content"], own))
     return plain if len(message) == len(plain) else {**map_texts(message, control.mark), **plain}
+
+
+def alternates(messages: Sequence[Message]) -> bool:
+    """Whether plain answers and messages of the user take turns after the first answer."""
+    first = next(n for n, message in enumerate(messages) if message["role"] == "assistant")
+    return (
+        all(
+            message["role"] == ("user" if number % 2 else "assistant")
+            and not message.get("tool_calls")
+            for number, message in enumerate(messages[first:])
+        )
+        and (len(messages) - first) % 2 == 0
+    )
+
+
+def message_key(message: Message) -> tuple[str, ...]:
+    """What distinguishes a message."""
+    plain = (message["role"], message["content"])
+    return plain if len(message) == len(plain) else (*plain, json.dumps(message))

@@ -161,6 +161,15 @@ class ChatTemplate:
         before = prompted if both.startswith(prompted) else commonprefix([asked, both])
         return both[len(before) :]
 
+    def shows_calls(self, count: int) -> bool:
+        """Whether the template shows so many calls in one answer."""
+        question, *rest = calling(count=count)
+        try:
+            before, text = self.render([question]), self.render([question, *rest])
+        except TemplateFailed:
+            return False
+        return text.count(PROBE) >= before.count(PROBE) + count
+
     def unshown(self) -> str:
         """What the template does not show of tools, calls and results, if it gets the tool
         `LOOK_UP` among its options; "" if it shows all."""
