@@ -41,6 +41,12 @@ def test_tool_env():
 
 
 @pytest.mark.slow
+def test_calls_of_tools_are_learned():
+    before, after = re.findall(r"0\.\d+", run("tool_env.py", "60").splitlines()[-1])
+    assert float(before) < 0.7 < 0.85 < float(after)
+
+
+@pytest.mark.slow
 def test_plain_trl():
     printed = run("plain_trl.py", "1")
     assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 1 steps", printed)

@@ -10,6 +10,7 @@ from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
 from helpers import CountdownEnv
+from rollout.doubles import SumEnv
 
 SLOW = {"ALFWorld", "TextWorld", "TextArena/RushHour", "TextArena/Sokoban"}
 QUICK = ("TwentyQuestions",)
@@ -89,3 +90,15 @@ def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():
     assert len({task["rewards"][0] for task in sample}) > 1
     assert len({task["number"] for task in sample}) == 8
     assert len(context({}, tasks).sample) == 64
+
+
+def test_an_environment_with_tools_passes():
+    tasks = [{"number": number} for number in range(4)]
+    report = check_env(SumEnv, tasks=tasks, only=SHORT, budget_seconds=1).raise_if_failed()
+    found = {finding.name: finding for finding in report.findings}
+    assert "in 4 trials" in found["masks"].evidence  # no template, no tools
+
+
+def test_actions_as_calls_pass():
+    config = {"action_form": "tool"}
+    check_env("Bandit", config, only=SHORT, budget_seconds=1).raise_if_failed()

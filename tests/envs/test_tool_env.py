@@ -1,13 +1,15 @@
 """ToolEnv: an author's functions and methods are called, and errors are answers."""
 
 import asyncio
+import time
 from typing import Literal
 
 import pytest
 
 from agentsgym import ToolEnv, tool
 from agentsgym.envs import ConfigError
-from agentsgym.types.tool_actions import ToolAction, calling
+from agentsgym.types.tool_actions import ToolAction, calling, together
+from rollout.doubles import SumEnv
 
 
 def add(a: int, b: int = 1) -> int:
@@ -27,13 +29,24 @@ async def wait(seconds: float) -> str:
     return "waited"
 
 
+async def leave() -> str:
+    """Exits."""
+    raise SystemExit(2)
+
+
+async def block() -> str:
+    """Blocks the loop of all async tools."""
+    time.sleep(0.5)
+    return "blocked"
+
+
 def crash(how: Literal["raise", "exit"]) -> None:
     """Fails."""
     raise (ValueError("broken") if how == "raise" else SystemExit(1))
 
 
 class ShopEnv(ToolEnv):
-    tools = (add, wait, crash)
+    tools = (add, wait, leave, block, crash)
 
     def _initialize_episode(self, session_id, task_data):
         return {"prompt": "How much?", "price": task_data.get("price", 3), "asked": []}
@@ -54,11 +67,6 @@ def stepped(action, config=None, state=None):
     return env._step_episode("s", state, action if isinstance(action, str) else action.text)
 
 
-def together(*actions):
-    """One action with the calls of all."""
-    return ToolAction("", tuple(call for action in actions for call in action.calls))
-
-
 def answers(*actions, config=None):
     """The contents of the messages that answer an action with these calls."""
     state, reward, done, _ = stepped(together(*actions), config)
@@ -72,7 +80,7 @@ def schemas(env):
 
 def test_schemas_come_from_hints_and_docstrings():
     found = schemas(ShopEnv())
-    assert list(found) == ["add", "wait", "crash", "price"]
+    assert list(found) == ["add", "wait", "leave", "block", "crash", "price"]
     assert found["add"] == {
         "name": "add",
         "description": "Adds two numbers.",
@@ -126,6 +134,8 @@ def test_an_answer_without_a_call_ends_the_episode_and_is_graded(answer, won):
         (calling("crash", how="raise"), "Error: ValueError: broken"),
         (calling("crash", how="exit"), "Error: SystemExit: 1"),
         (calling("wait", seconds=60), "Error: no result within 0.05 seconds"),
+        (calling("leave"), "Error: SystemExit: 2"),
+        (calling("block"), "Error: no result within 0.05 seconds"),
     ],
 )
 def test_a_call_that_fails_is_answered_with_the_error(action, said):
@@ -137,8 +147,10 @@ def test_a_call_that_fails_is_answered_with_the_error(action, said):
     assert (metrics["tool_calls/executed"], metrics["tool_calls/failed"]) == (0, 1)
 
 
-def test_an_async_function_is_awaited():
+def test_an_async_function_is_awaited_in_the_sessions_own_thread():
     assert answers(calling("wait", seconds=0)) == ["waited"]
+    assert ShopEnv().blocking
+    assert not SumEnv().blocking
 
 
 def test_a_call_that_could_not_be_read_is_malformed_and_ends_nothing():

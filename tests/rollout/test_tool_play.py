@@ -194,6 +194,11 @@ def test_malformed_answers_end_an_episode_as_malformed_actions_do():
     assert (episode.stop_reason, len(episode.steps)) == ("malformed", 2)
 
 
+def test_worker_processes_are_not_told_what_was_no_action():
+    texts = ["a", act("a"), act("b"), act("c")]
+    assert countdown(*texts, workers=1).episodes == countdown(*texts).episodes
+
+
 @pytest.mark.parametrize("carry", ["none", "full", "summary"])
 @pytest.mark.parametrize("name", ["Mastermind", "TwentyQuestions"])
 def test_known_players_play_as_with_plain_text(name, carry):

@@ -1,9 +1,9 @@
 """Python functions as tools: their schemas, the check of arguments, and one call."""
 
-import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, get_type_hints
 
@@ -29,6 +29,11 @@ class Tool(Protocol):
     @property
     def schema(self) -> ToolSchema:
         """The tool as chat templates describe it."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether a call waits for something outside this thread."""
         ...
 
     def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
@@ -68,6 +73,7 @@ class FunctionTool:
         self._function = function
         self._method = method
         self.schema = _schema(function, method)
+        self.waits = inspect.iscoroutinefunction(function)
 
     def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
         """The result of one call, as text."""
@@ -82,23 +88,37 @@ class FunctionTool:
         return result if isinstance(result, str) else json.dumps(plain(result), ensure_ascii=False)
 
 
-def in_time(work: Any, seconds: float) -> Any:
+def in_time(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
     """The result of a coroutine, which runs in the process's loop for tools. Raises ToolError after
-    so many seconds."""
-
-    async def limited() -> Any:
-        return await asyncio.wait_for(work, seconds)
-
+    so many seconds, also if something else blocks the loop."""
+    future = tool_loop().start(_contained(work))
     try:
-        return tool_loop().run(limited())
-    except TimeoutError:
-        raise ToolError(f"no result within {seconds:g} seconds") from None
+        return future.result(seconds)
+    except BaseException as error:
+        late = isinstance(error, TimeoutError) and not future.done()
+        future.cancel()
+        if late:
+            raise ToolError(f"no result within {seconds:g} seconds") from None
+        raise
 
 
-@lru_cache(maxsize=1)
+async def _contained(work: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await work
+    except SystemExit as error:  # it would end the loop
+        raise ToolError(f"SystemExit: {error}") from None
+
+
+_LOOPS: list[LoopThread] = []
+_MAKING = threading.Lock()
+
+
 def tool_loop() -> LoopThread:
     """The event loop in which async tools and connections to servers live, one per process."""
-    return LoopThread("agentsgym-tools")
+    with _MAKING:
+        if not _LOOPS or not _LOOPS[0].alive:
+            _LOOPS[:] = [LoopThread("agentsgym-tools")]
+        return _LOOPS[0]
 
 
 @lru_cache(maxsize=1024)

@@ -88,6 +88,8 @@ class McpTools:
 class McpTool:
     """One tool of a server."""
 
+    waits = True
+
     def __init__(self, server: McpTools, described: Any) -> None:
         self._server = server
         self.schema: ToolSchema = {

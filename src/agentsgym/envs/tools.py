@@ -55,7 +55,8 @@ class ToolEnv(MultistepEnv):
         super().__init__(tokenizer, env_config)
         if self.config.action_form == "tool":
             raise ConfigError(f"{self.name}: action_form is 'text', for it has tools of its own")
-        _ = self.tool_schemas  # a tool that cannot be described is an error from the start
+        if any(tool.waits for tool in self._tools.values()):
+            self.blocking = True  # type: ignore[misc]
 
     @cached_property
     def _tools(self) -> dict[str, Tool]:

@@ -130,7 +130,7 @@ class SteppedTrial:
     @property
     def new_messages(self) -> list[Message]:
         """The messages after the last action: all of them in a new conversation, otherwise one of
-        the role user. Empty when the trial is over."""
+        the role user, or the results of calls. Empty when the trial is over."""
         if self._over:
             return []
         messages = self.messages
