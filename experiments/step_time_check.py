@@ -2,15 +2,16 @@
 
     python experiments/step_time_check.py [--steps N]
 
-One synchronous training of a tiny model by `GRPOEnvTrainer` gives the parts' rates: the engine's
-process samples, our thread records, the environment answers, weights are passed on, the trainer
-learns. From these the step's time of other trainings is predicted: with other numbers of groups,
-longer rows, a slower environment, and sampling ahead of learning (`max_staleness`). Every process
-has one thread for its arithmetic.
+One synchronous training of a tiny model by `GRPOEnvTrainer` gives the parts' rates: a server of
+our own (`serve-model`) samples, our thread records, the environment answers, weights are passed on,
+the trainer learns. From these the step's time of other trainings is predicted: with other numbers
+of groups, longer rows, a slower environment, and sampling ahead of learning (`max_staleness`).
+Every process has one thread for its arithmetic.
 
 `predicted_over_measured` has a ratio per setting, by the formula for an engine with as many places
-as sessions are open, which this one is; `if_playing_overlaps` by the one for servers. All times are
-wall time, so the figures mean nothing beside other work. The last line is one JSON object.
+as sessions are open, which this one is; `if_playing_overlaps` by the one for larger servers. All
+times are wall time, so the figures mean nothing beside other work. The last line is one JSON
+object.
 """
 
 import argparse
@@ -137,10 +138,10 @@ class Measured:
     parts: StepTime
 
 
-def trained(setting: Setting, steps: int, url: str | None) -> Measured:
+def trained(setting: Setting, steps: int, url: str, *, actors: int) -> Measured:
     """Train, and measure `steps` optimizer steps after the first ones."""
     warm = 2 + setting.staleness
-    trainer, env = trainer_of(setting, warm + steps + setting.staleness, url)
+    trainer, env = trainer_of(setting, warm + steps + setting.staleness, url, actors)
     clock = Clock(trainer, env)
     trainer.add_callback(clock)
     with closing(trainer.collector.engine):
@@ -161,9 +162,9 @@ def trained(setting: Setting, steps: int, url: str | None) -> Measured:
     return Measured(step, parts)
 
 
-def trainer_of(setting: Setting, steps: int, url: str | None) -> tuple[Any, WorkingEnv]:
-    """A trainer whose engine is a process, or which lets an actor on Ray play with the server at
-    `url`; and its environment."""
+def trainer_of(setting: Setting, steps: int, url: str, actors: int) -> tuple[Any, WorkingEnv]:
+    """A trainer with the server at `url`, which plays itself or by actors on Ray; and its
+    environment."""
     from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, task_dataset
     from agentsgym.envs import make
 
@@ -177,49 +178,53 @@ def trainer_of(setting: Setting, steps: int, url: str | None) -> tuple[Any, Work
         "num_generations": SIZE,
         "per_device_train_batch_size": setting.groups * SIZE,
         "max_action_tokens": NEW_TOKENS,
-        "engine": {"name": "process", "capacity": PLACES},
+        "engine": {"urls": [url], "capacity": PLACES},
+        "ray": {"workers": actors},
         "max_staleness": setting.staleness,
     }
-    if url is not None:
-        options["engine"] = {"name": "vllm", "urls": [url], "capacity": PLACES}
-        options["ray"] = {"workers": 1}
     data = task_dataset(env, rows)
     trainer = GRPOEnvTrainer(model, GRPOEnvConfig(**options), data, None, tokenizer, envs=[env])
     return trainer, env
 
 
 def serve() -> None:
-    """Be the server of the model, until standard input ends: the tests' stand-in for vLLM, which
-    samples with an embedded engine."""
-    sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+    """Be `agentsgym serve-model` of the model, until standard input ends."""
     from agentsgym.generation import EmbeddedEngine
-    from completions_server import CompletionsServer
+    from agentsgym.generation.serving.thread import ServerThread
+    from agentsgym.runs.serve_model import application
 
     model, tokenizer = common.tiny()
-    engine = EmbeddedEngine(model, tokenizer, capacity=PLACES)
-    server = CompletionsServer(engine, follow=True, length=2048)
-    print(server.url, flush=True)
-    sys.stdin.read()
-    server.close()
+    app, _ = application(EmbeddedEngine(model, tokenizer, capacity=PLACES), "tiny")
+    with ServerThread(app) as server:
+        print(server.url, flush=True)
+        sys.stdin.read()
 
 
 @contextmanager
-def apart() -> Iterator[str]:
-    """A cluster of Ray, to which this process is connected, and the URL of a server."""
-    import ray
-
+def serving() -> Iterator[str]:
+    """The URL of a server in a process of its own."""
     command = [sys.executable, "-W", "ignore", __file__, "--serve"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin and process.stdout
-        ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
         try:
             yield process.stdout.readline().strip()
         finally:
-            ray.shutdown()
             process.stdin.close()
             process.wait(60)
+
+
+@contextmanager
+def cluster() -> Iterator[None]:
+    """A cluster of Ray, to which this process is connected."""
+    import ray
+
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 def predicted(setting: Setting, base: StepTime) -> StepTime:
@@ -240,9 +245,9 @@ def seconds(setting: Setting, parts: StepTime) -> float:
     return parts.ahead if setting.staleness else parts.synchronous
 
 
-def compared(settings: Sequence[Setting], steps: int, url: str | None) -> dict[str, Any]:
+def compared(settings: Sequence[Setting], steps: int, url: str, actors: int) -> dict[str, Any]:
     """Predicted over measured seconds, by setting."""
-    base = trained(BASE, 2 * steps, url)
+    base = trained(BASE, 2 * steps, url, actors=actors)
     print(f"{BASE.name}: {base}", flush=True)
     table: dict[str, dict[str, float]] = {
         "seconds": {BASE.name: round(base.step, 3)},
@@ -251,7 +256,10 @@ def compared(settings: Sequence[Setting], steps: int, url: str | None) -> dict[s
         "if_playing_overlaps": {},
     }
     for setting in settings:
-        measured, parts = trained(setting, steps, url), predicted(setting, base.parts)
+        measured, parts = (
+            trained(setting, steps, url, actors=actors),
+            predicted(setting, base.parts),
+        )
         guess = seconds(setting, parts.in_turns)
         table["seconds"][setting.name] = round(measured.step, 3)
         table["predicted"][setting.name] = round(guess, 3)
@@ -266,7 +274,7 @@ def compared(settings: Sequence[Setting], steps: int, url: str | None) -> dict[s
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=5, help="optimizer steps that count")
-    parser.add_argument("--apart", action="store_true", help="an actor on Ray plays with a server")
+    parser.add_argument("--apart", action="store_true", help="an actor on Ray plays")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", help="settings, by their names")
     args = parser.parse_args(given)
@@ -276,8 +284,8 @@ def main(given: Sequence[str] | None = None) -> None:
         serve()
         return
     settings = [s for s in SETTINGS if args.only is None or s.name in args.only]
-    with apart() if args.apart else nullcontext() as url:
-        table = compared(settings, args.steps, url)
+    with serving() as url, cluster() if args.apart else nullcontext():
+        table = compared(settings, args.steps, url, int(args.apart))
     common.finish({"device": common.device_name("cpu")} | table)
 
 

@@ -40,9 +40,10 @@ LONG = sorted(
     if re.match(r"(\S+/)?agentsgym train (quickstart|explore|smollm2|my-run.yaml)\b", command)
     and command not in ADDED
 )
-ENDLESS = "agentsgym serve TwentyQuestions"  # tests/integrations/with_openenv runs it
+# tests/integrations/with_openenv and tests/generation/test_serve_model.py run them.
+ENDLESS = ("agentsgym serve TwentyQuestions", "agentsgym serve-model runs/quickstart")
 RUN = dict.fromkeys([*ADDED, *(c for c, b in fenced_commands().items() if b.page == "README.md")])
-SHORT_ONES = [c for c in RUN if c.startswith("agentsgym ") and c not in {*LONG, ENDLESS}]
+SHORT_ONES = [c for c in RUN if c.startswith("agentsgym ") and c not in {*LONG, *ENDLESS}]
 SUITE = "docs/exploration-suite.md"
 RUN_FILE = "env: Mastermind\nmodel: builtin:quickstart\ntrain: {max_steps: 2}\n"
 

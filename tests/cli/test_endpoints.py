@@ -173,9 +173,6 @@ REFUSED = {
         ["eval", "m", *BANDIT, "engine=embedded", f"engine.urls={URL}"],
         "'embedded' does not use engine.urls",
     ),
-    "the trainer's own process": (
-        ["eval", "m", *BANDIT, "engine=process"], "only a trainer can make it; use embedded",
-    ),
     "an agent without an engine": (
         ["eval", "agent:random", *BANDIT, f"engine.urls={URL}"], "has no engine, so engine.urls",
     ),
@@ -188,7 +185,7 @@ REFUSED = {
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
     "training with TRL's vLLM": (["train", "run.yaml", "train.use_vllm=true"], "engine.urls"),
     "training, no engine": (
-        ["train", "run.yaml", "engine=x"], "must be one of embedded, process, plain, vllm",
+        ["train", "run.yaml", "engine=x"], "must be one of embedded, plain, vllm, chat",
     ),
     "training, ahead of the own weights": (
         ["train", "run.yaml", "train.max_staleness=1"], "max_staleness=1 needs",

@@ -1,7 +1,8 @@
-"""Runs that start their vLLM servers themselves: tests/fake_vllm.py, a real process, serves."""
+"""Runs that start their servers themselves: `serve-model`, or tests/fake_vllm.py, which fails."""
 
 import json
 
+import psutil
 import pytest
 
 from agentsgym.runs.files import RunDirectory, read_summary
@@ -15,29 +16,42 @@ def vllm(workplace, monkeypatch):
     return write_program(workplace)
 
 
-def test_a_training_starts_its_servers_and_ends_them(invoke, workplace, vllm):
-    section = ("engine.launch=1", f"engine.command={vllm}", "engine.launch_args=[--seed, '3']")
-    result = invoke("train", "toy.yaml", "train.max_steps=1", "model.dtype=float32", *section)
+SERVED = ("engine.launch=1", "engine.command=serve-model")
+
+
+def servers():
+    """The servers' processes that run."""
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    return [line for line in lines if "serve-model" in line and "--key-env" in line]
+
+
+def test_a_training_starts_its_servers_plays_ahead_and_ends_them(invoke, workplace):
+    """A launched server plays ahead of learning, and its arguments get through."""
+    before = servers()
+    more = ("engine.launch_args=[--max-model-len, '300']", "train.max_staleness=1")
+    options = ("train.max_steps=3", "model.dtype=float32", *SERVED, *more)
+    result = invoke("train", "toy.yaml", *options)
     assert result.exit_code == 0, result.output
-    assert "starting a vLLM server of" in result.stdout and "ready after" in result.stdout
+    assert "starting a server of" in result.stdout and "ready after" in result.stdout
     run = RunDirectory(workplace / "runs" / "toy")
-    assert "fake vllm starts" in (run.checkpoints / "servers" / "server-0.log").read_text()
+    assert "requests at once" in (run.checkpoints / "servers" / "server-0.log").read_text()
     summary = read_summary(run.summary)
     assert (summary.before.failures, summary.after.failures) == (0, 0)
-    options = json.loads((workplace / "options.json").read_text())
-    assert options[-2:] == ["--seed", "3"] and "float32" in options
-    assert_gone(pids(workplace))
+    steps = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    aged = [step["staleness/max"] for step in steps if step["phase"] == "train"]
+    assert aged[0] == 0 and max(aged) == 1
+    assert servers() == before
 
 
-def test_an_evaluation_starts_servers_too(invoke, workplace, vllm):
-    command = ("eval", "model", "--env", "digit.DigitEnv")
-    section = ("engine.launch=1", f"engine.command={vllm}")
-    result = invoke(*command, *section, "--episodes", "4", "--json")
+def test_an_evaluation_starts_servers_too(invoke, workplace):
+    before = servers()
+    result = invoke(
+        "eval", "model", "--env", "digit.DigitEnv", *SERVED, "--episodes", "4", "--json"
+    )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["failures"] == 0
-    assert "starting a vLLM server of" in result.stderr
-    assert len(pids(workplace)) == 2
-    assert_gone(pids(workplace))
+    assert "starting a server of" in result.stderr
+    assert servers() == before
 
 
 def test_a_server_that_dies_ends_the_run_with_a_sentence(invoke, workplace, vllm, monkeypatch):

@@ -63,7 +63,6 @@ def test_what_the_settings_choose(settings, name):
         ({"name": "plain", "launch": 1}, True, "does not use engine.launch"),
         ({"urls": URLS, "launch": 1}, True, "leave one of them out"),
         ({"name": "chat"}, True, "cannot be trained"),
-        ({"name": "process"}, False, "only a trainer"),
         ({"name": "chat", "urls": URLS}, False, "needs engine.served_model"),
         ({"launch_args": ["a"]}, True, "engine.launch_args belongs to engine.launch"),
         ({"name": "vlm"}, True, "engine.name must be one of embedded"),
@@ -125,12 +124,12 @@ def test_an_entry_that_lies_about_training_is_found_out(model, tokenizer, monkey
 
 
 def test_the_documentation_names_every_engine():
-    table = re.findall(r"(?m)^\| `(\w+)` \|.*\| (yes|no) \| (yes|no) \|$", DOCS.read_text("utf-8"))
-    kinds = [(e.name, e.training, e.evaluation) for e in ENGINES.values()]
-    assert [(name, one == "yes", two == "yes") for name, one, two in table] == kinds
+    table = re.findall(r"(?m)^\| `(\w+)` \|.*\| (yes|no) \|$", DOCS.read_text("utf-8"))
+    kinds = [(e.name, e.training) for e in ENGINES.values()]
+    assert [(name, training == "yes") for name, training in table] == kinds
 
 
-@pytest.mark.parametrize("name", ["embedded", "process", "plain"])
+@pytest.mark.parametrize("name", ["embedded", "plain"])
 def test_a_sharded_model_is_refused_with_the_ways_that_there_are(name):
     parts = EngineParts(sharded=True)
     with pytest.raises(ValueError, match=r"FSDP2 .*engine\.urls.*DDP or ZeRO-2"):

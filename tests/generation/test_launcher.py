@@ -82,8 +82,8 @@ def test_a_server_that_is_never_ready_is_ended(vllm, tmp_path, monkeypatch):
     notes = []
     with pytest.raises(LaunchFailed, match=r"is not ready after 1 s; .* ends: fake vllm starts"):
         VLLMServers(MODEL, 1, tmp_path / "logs", command=vllm, note=notes.append)
-    assert notes[0].startswith("starting a vLLM server of /models/m, with logs in")
-    assert notes[1].startswith("waiting for a vLLM server since")
+    assert notes[0].startswith("starting a server of /models/m, with logs in")
+    assert notes[1].startswith("waiting for a server since")
     assert_gone(pids(tmp_path))
 
 
@@ -110,6 +110,16 @@ def test_nothing_is_left_running_when_the_starting_process_dies(vllm, tmp_path, 
 def test_a_program_that_is_not_there_is_named():
     with pytest.raises(NoCommand, match="no program '/nowhere/vllm'"):
         find_program("/nowhere/vllm")
+
+
+def test_our_own_engine_is_started_by_its_command():
+    program = find_program("serve-model")
+    assert program == [sys.executable, "-P", "-m", "agentsgym", "serve-model"]
+    words = serve_command(program, MODEL, 80, Device(), ["--threads", "2"])
+    assert words[5:] == [
+        *("/models/m", "--host", "127.0.0.1", "--port", "80", "--served-model-name", "m"),
+        *("--dtype", "float32", "--key-env", "VLLM_API_KEY", "--threads", "2"),
+    ]
 
 
 def test_the_python_of_an_environment_serves_as_well():

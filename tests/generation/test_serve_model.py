@@ -19,7 +19,7 @@ from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
 from agentsgym.generation.serving.thread import ServerThread
 from agentsgym.generation.vllm.weights import WeightSyncError
-from agentsgym.runs.serve_model import ServeOptions, application
+from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
 from agentsgym.types import GenerationRequest, WeightUpdate
 from agentsgym.types.requests import is_context_overflow
@@ -50,10 +50,8 @@ class Served:
     """The application of a model in a thread."""
 
     def __init__(self, folder, **options):
-        model = ModelSettings(path=str(folder), dtype="float32")
-        options = {"name": "m", "capacity": 16, "max_model_len": 400} | options
-        app, self.batcher = application(ServeOptions(model=model, **options))
-        self.engine = self.batcher._engine
+        self.engine = load_engine(ModelSettings(path=str(folder), dtype="float32"), 16)
+        app, self.batcher = application(self.engine, "m", max_model_len=400, **options)
         self.server = ServerThread(app)
         self.url = self.server.url
 

@@ -51,8 +51,6 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
             "per_device_train_batch_size": 8,
             "learning_rate": 5e-3,
         }
-        if isinstance(engine, str):
-            engine, options = None, options | {"engine": engine}
         env, played = env or DigitEnv(chat_tokenizer), Played()
         trainer = GRPOEnvTrainer(
             model if model is not None else tiny_llama,

@@ -1,13 +1,11 @@
 """Training in which sampling is up to `max_staleness` generations ahead."""
 
 import copy
-import os
-import signal
 import threading
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from datasets import IterableDataset
@@ -15,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TrainerCallback
 
-from agentsgym.generation import EmbeddedEngine
-from agentsgym.generation.embedded.process import EngineProcessLost
+from agentsgym.generation import EmbeddedEngine, EngineUnavailable
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout import LocalSource
 from agentsgym.training.batches import GenerationBatches, age
-from agentsgym.types import Episode, Rollout, RolloutRequest, Step, WeightUpdate, session_seed
+from agentsgym.types import Episode, Rollout, RolloutRequest, Step, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 
 OPTIONS = {"learning_rate": 1e-3, "max_steps": 5, "logging_steps": 1}
@@ -283,40 +281,34 @@ def test_a_failed_rollout_has_no_age():
     assert age(_over(request, 2, error="it broke"), 6, 2) == 0.0
 
 
+SERVED = EngineSettings(launch=1, command="serve-model", capacity=8)
+
+
 @pytest.mark.slow
-def test_an_engine_in_a_process_is_the_embedded_one_and_may_be_ahead(make_trainer, chat_tokenizer):
-    """Without `max_staleness` to the bit; with it on other weights; its death is told at once."""
-    expected = make_trainer(model=random_llama(chat_tokenizer), **OPTIONS)
-    expected.train()
-    model = random_llama(chat_tokenizer)
-    trainer = make_trainer(model=model, engine="process", **OPTIONS)
-    trainer.train()
-    assert trainer.played.steps() == expected.played.steps()
-    for ours, theirs in zip(trainer.model.parameters(), expected.model.parameters(), strict=True):
-        assert torch.equal(ours, theirs)
-    trainer.played.clear()
-    trainer.args.max_staleness = 2
+def test_a_launched_server_may_be_ahead_and_its_death_ends_the_training(
+    make_trainer, chat_tokenizer
+):
+    trainer = make_trainer(
+        model=random_llama(chat_tokenizer), engine_section=SERVED, max_staleness=2, **OPTIONS
+    )
     trainer.train()
     check_steps(trainer, 2)
     played = trainer.played.steps().items()
     assert any(r.policy_version < step for step, rollouts in played for r in rollouts)
-    kill = _KillAt(2)
-    kill.pid = lambda: trainer.collector.engine.pid
-    trainer.add_callback(kill)
-    with pytest.raises(EngineProcessLost, match=r"the engine's process ended \(exit status -9\)"):
+    logs = [entry for entry in trainer.state.log_history if "sampler/logp_difference" in entry]
+    assert logs[0]["sampler/logp_difference"] < 1e-5
+    trainer.add_callback(_KillServerAt(2))
+    with pytest.raises(EngineUnavailable, match="no vLLM server answers"):
         trainer.train()
-    for version in (7, 8):
-        with pytest.raises(EngineProcessLost):
-            trainer.collector.engine.update_weights(WeightUpdate(model, version, Path()))
 
 
 @pytest.mark.slow
-def test_an_adapter_is_sampled_from_in_a_process(make_trainer, chat_tokenizer):
+def test_an_adapter_is_sampled_by_a_launched_server(make_trainer, chat_tokenizer):
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
     trainer = make_trainer(
         model=random_llama(chat_tokenizer),
-        engine="process",
+        engine_section=SERVED,
         peft_config=config,
         gradient_checkpointing=True,
         max_staleness=1,
@@ -324,17 +316,19 @@ def test_an_adapter_is_sampled_from_in_a_process(make_trainer, chat_tokenizer):
     )
     trainer.train()
     check_steps(trainer, 1)
-    ratios = [entry for entry in trainer.state.log_history if "sampler/logp_difference" in entry]
-    assert ratios[0]["sampler/logp_difference"] < 1e-5
+    logs = [entry for entry in trainer.state.log_history if "sampler/logp_difference" in entry]
+    assert logs[0]["sampler/logp_difference"] < 1e-5
     trainer.collector.engine.close()
 
 
-class _KillAt(TrainerCallback):
-    """Kills the engine's process."""
+class _KillServerAt(TrainerCallback):
+    """Kills the server under its keeper, a child of this process."""
 
     def __init__(self, step):
         self._step = step
 
     def on_step_end(self, args, state, control, model=None, **_):
         if state.global_step == self._step:
-            os.kill(self.pid(), signal.SIGKILL)
+            for child in psutil.Process().children(recursive=True):
+                if "--key-env" in child.cmdline() and "keeper.py" not in str(child.cmdline()):
+                    child.kill()

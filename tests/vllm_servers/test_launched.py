@@ -64,7 +64,7 @@ def processes_with(word):
 def test_a_training_launches_its_server_and_ends_it(place):
     result = invoke("train", "run.yaml", "engine.launch=1", f"engine.command={PYTHON}")
     assert result.exit_code == 0, result.output
-    assert "a vLLM server ready after" in result.stdout
+    assert "a server ready after" in result.stdout
     run = RunDirectory(place / "runs" / "run")
     assert [line["step"] for line in read_metrics(run.metrics)] == [1, 2]
     assert all(abs(line["sampler/ratio"] - 1) < 1e-2 for line in read_metrics(run.metrics))

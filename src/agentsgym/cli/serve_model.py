@@ -1,6 +1,6 @@
 """`agentsgym serve-model`: a model behind the APIs of OpenAI, Anthropic and vLLM."""
 
-import contextlib
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +9,10 @@ import typer
 from agentsgym.cli.console import BAD_USAGE, fail, out, quiet_libraries
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.players import model_in
+from agentsgym.envs.extras import ensure
 from agentsgym.generation.http import MissingKey, read_key
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.serve_model import ServeOptions
-from agentsgym.runs.serve_model import serve_model as serve
+from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
 from agentsgym.types.settings import read
 
@@ -66,25 +66,28 @@ def serve_model(
         key = read_key(key_env)
     except MissingKey:
         raise fail(f"set the environment variable {key_env} to a key", BAD_USAGE) from None
+    ensure("uvicorn", "endpoint")
+    from agentsgym.generation.serving.listening import LOOPBACK, Guard, check_host, listen_and_serve
+    from agentsgym.generation.serving.thread import server_config
+
+    check_host(host, key)
     run = RunDirectory(Path(model))
     path = str(model_in(run)) if run.is_run() else model
-    options = ServeOptions(
-        model=read(ModelSettings, {"path": path, "dtype": dtype}, "model."),
-        name=served_model_name or model,
-        host=host,
-        port=port,
-        key=key,
-        capacity=capacity,
-        max_model_len=max_model_len,
-        threads=threads,
-        trust=trust,
-    )
+    settings = read(ModelSettings, {"path": path, "dtype": dtype}, "model.")
     quiet_libraries()
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    name = served_model_name or model
+    engine = load_engine(settings, capacity, trust=trust)
+    app, batcher = application(engine, name, root=path, key=key, max_model_len=max_model_len)
 
     def tell(address: str) -> None:
-        out.print(f"{options.name}: {address}/v1", markup=False, soft_wrap=True)
+        out.print(f"{name}: {address}/v1", markup=False, soft_wrap=True)
         out.print(f"{capacity} requests at once; Ctrl-C ends the server.")
 
-    with contextlib.suppress(KeyboardInterrupt):
-        serve(options, started=tell)
+    guarded = Guard(app, loopback=host in LOOPBACK, token=None)
+    with closing(batcher), suppress(KeyboardInterrupt):
+        listen_and_serve(server_config(guarded), host, port, tell)
     out.print("ended")

@@ -32,7 +32,6 @@ class EngineEntry:
         name: its name in the setting `engine.name`.
         path: dotted path of its class, which is imported when it is made.
         training: whether a trainer can use it.
-        evaluation: whether it can be made without a trainer.
         remote: whether it samples from servers (`engine.urls`, `served_model`, `key_env`).
         launches: whether it can start them itself (`engine.launch`), and actors on Ray can ask
             them too.
@@ -43,7 +42,6 @@ class EngineEntry:
     name: str
     path: str
     training: bool = True
-    evaluation: bool = True
     remote: bool = False
     launches: bool = False
     fallback: str | None = None
@@ -54,7 +52,6 @@ ENGINES: dict[str, EngineEntry] = {
     entry.name: entry
     for entry in (
         EngineEntry("embedded", f"{_HERE}.embedded.engine.EmbeddedEngine", fallback="plain"),
-        EngineEntry("process", f"{_HERE}.embedded.process.ProcessEngine", evaluation=False),
         EngineEntry("plain", f"{_HERE}.plain.PlainEngine"),
         EngineEntry("vllm", f"{_HERE}.vllm.engine.VLLMEngine", remote=True, launches=True),
         EngineEntry("chat", f"{_HERE}.chat.ChatEngine", training=False, remote=True),
@@ -84,14 +81,12 @@ def choose(settings: EngineSettings, *, training: bool) -> EngineEntry:
 
 def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> str | None:
     name = f"engine {entry.name!r}"
-    fitting = [e.name for e in ENGINES.values() if (e.training if training else e.evaluation)]
+    fitting = [e.name for e in ENGINES.values() if e.training or not training]
     if entry.name not in fitting:
-        why = (
-            "it returns no token ids, so it cannot be trained"
-            if training
-            else "only a trainer can make it"
+        return (
+            f"{name} is not for this: it returns no token ids, so it cannot be trained; use "
+            f"{', '.join(fitting)}"
         )
-        return f"{name} is not for this: {why}; use {', '.join(fitting)}"
     if settings.launch and not entry.launches:
         return f"{name} does not use engine.launch; leave it out"
     for key in _OF_SERVERS:

@@ -70,17 +70,16 @@ class EngineSettings(Section):
         default=0,
         ge=0,
         le=MOST_SERVERS,
-        description="vLLM servers that are started on this machine and ended with the run, one on "
-        "each GPU that no learner uses.",
+        description="Servers that are started on this machine and ended with the run, one on each "
+        "GPU that no learner uses.",
     )
     command: Text | None = Field(
         default=None,
         description="What starts them: a vllm executable, or the Python of an environment that has "
-        "vLLM; None: the vllm of this environment.",
+        "vLLM; serve-model: this library's own engine, also on a CPU; None: the vllm of this "
+        "environment.",
     )
-    launch_args: Texts = Field(
-        default_factory=list, description="More arguments of `vllm serve` for them."
-    )
+    launch_args: Texts = Field(default_factory=list, description="More arguments of the command.")
 
     @model_validator(mode="before")
     @classmethod

@@ -103,6 +103,6 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
     if settings.max_staleness and entry.name in ("embedded", "plain"):
         yield (
             f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
-            "optimizer: name vLLM servers in engine.urls, let the run start them (engine.launch), "
-            "or set engine.name to 'process'"
+            "optimizer: name servers in engine.urls, or let the run start them (engine.launch; on "
+            "a CPU with engine.command=serve-model)"
         )

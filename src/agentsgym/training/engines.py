@@ -10,11 +10,12 @@ import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
 from agentsgym.envs import ConfigError
+from agentsgym.envs.extras import ensure
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.models import end_of_turn_ids
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.engine import VLLMEngine
-from agentsgym.generation.vllm.launcher import NoCommand, find_program
+from agentsgym.generation.vllm.launcher import SERVE_MODEL, NoCommand, find_program
 from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
@@ -66,13 +67,17 @@ def check_engine_at_work(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
     if args.max_staleness and not engine.can_generate_ahead:
         raise ValueError(
             f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
-            f"{name} does not have: set engine='process', or name vLLM servers in engine.urls"
+            f"{name} does not have: let the run start a server (engine={{'launch': 1, 'command': "
+            "'serve-model'}), or name servers in engine.urls"
         )
 
 
 def check_launch(settings: EngineSettings) -> None:
-    """Raise ConfigError if there is no program that could start the servers."""
-    if settings.launch:
+    """Raise ConfigError if there is no program that could start the servers, MissingExtra if our
+    own lacks a package."""
+    if settings.launch and settings.command == SERVE_MODEL:
+        ensure("uvicorn", "endpoint")
+    elif settings.launch:
         try:
             find_program(settings.command)
         except NoCommand as error:

@@ -145,7 +145,7 @@ class TrainSettings:
         0,
         "Up to how many generations sampling may be ahead of learning; no rollout is older. 0: "
         "each generation is sampled and then learned from. More needs an engine that samples "
-        "beside the optimizer, 'process' or vLLM servers; sampler_correction corrects the ratio of "
+        "beside the optimizer, such as a launched server; sampler_correction corrects the ratio of "
         "what is older.",
     )
     min_signal_share: Share = setting(

@@ -1,4 +1,4 @@
-"""vLLM servers that this process starts, waits for, and ends.
+"""Servers of a model that this process starts, waits for, and ends: of vLLM, or our own.
 
 The invariant: however this process ends, its servers end too. Each one runs under a `keeper`, which
 ends it when our end of a pipe closes.
@@ -24,6 +24,8 @@ from agentsgym.child_process import free_ports
 from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
+SERVE_MODEL = "serve-model"
+"""The command that serves with the embedded engine."""
 START_SECONDS = 1800.0
 """A server that is not ready after this time counts as failed."""
 _LOOK = 0.5  # seconds between two looks at a starting server
@@ -41,6 +43,7 @@ _OF_LAUNCHERS = (
     *("MASTER_ADDR", "MASTER_PORT"),
 )
 _PREFIXES = ("TORCHELASTIC_", "ACCELERATE_", "FSDP_", "DEEPSPEED_")
+_KEY = "VLLM_API_KEY"
 # Our module path must not reach the interpreter of another virtual environment.
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 
@@ -53,7 +56,7 @@ class NoCommand(ValueError):
 
 
 class LaunchFailed(RuntimeError):
-    """A vLLM server ended, or was not ready in time; the message has the end of its log."""
+    """A server ended, or was not ready in time; the message has the end of its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +80,16 @@ def devices_for(count: int, names: Sequence[str], learners: int) -> list[Device]
 
 
 def find_program(command: str | None) -> list[str]:
-    """The program that serves: `command` (a vllm executable, or the Python of an environment that
-    has vLLM), by default the vllm of this environment. Raises NoCommand."""
+    """The program that serves: `command` (SERVE_MODEL, a vllm executable, or the Python of an
+    environment that has vLLM), by default the vllm of this environment. Raises NoCommand."""
+    if command == SERVE_MODEL:
+        return [sys.executable, "-P", "-m", "agentsgym", SERVE_MODEL]
     name = command or str(Path(sys.executable).with_name("vllm"))
     path = shutil.which(os.path.expanduser(name)) or (None if command else shutil.which("vllm"))
     if path is None:
         raise NoCommand(
             f"no program {name!r} can be started; name one that serves vLLM, such as "
-            "/other/venv/bin/vllm or that environment's python"
+            f"/other/venv/bin/vllm or that environment's python, or {SERVE_MODEL}"
         )
     is_python = Path(path).name.startswith("python")
     # A relative path would be another one in the server's working directory.
@@ -96,9 +101,12 @@ def serve_command(
     program: Sequence[str], model: ServedModel, port: int, device: Device, more: Sequence[str]
 ) -> list[str]:
     """The command of one server; the user's own arguments `more` come last, so they win."""
-    source = [model.folder] if program[-1] == "serve" else ["--model", model.folder]
+    ours = program[-1] == SERVE_MODEL
+    source = [model.folder] if ours or program[-1] == "serve" else ["--model", model.folder]
     command = [*program, *source, "--host", "127.0.0.1", "--port", str(port)]
     command += ["--served-model-name", model.name, "--dtype", model.dtype]
+    if ours:
+        return [*command, "--key-env", _KEY, *more]
     command += ["--logprobs-mode", "processed_logprobs"]
     if rank := model.lora_rank:
         fits = next((offered for offered in _LORA_RANKS if offered >= rank), rank)
@@ -126,7 +134,7 @@ def serve_environment(
     kept = {k: v for k, v in ours.items() if k not in dropped and not k.startswith(_PREFIXES)}
     env = {"VLLM_NO_USAGE_STATS": "1"} | kept
     env |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1"}
-    env["VLLM_API_KEY"] = key
+    env[_KEY] = key
     if device.name is not None:
         return env | {"CUDA_VISIBLE_DEVICES": device.name}
     return {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"} | env
@@ -144,16 +152,15 @@ class _Launched:
 
 
 class VLLMServers:
-    """`count` vLLM servers of one model on 127.0.0.1, ready to be asked.
+    """`count` servers of one model on 127.0.0.1, ready to be asked.
 
     Args:
         model: what they serve.
         count: how many servers, one on each of `devices`.
         logs: a directory for their logs, `server-<number>.log`.
         devices: where they run; by default all on the CPU.
-        command: a vllm executable, or the Python of an environment that has vLLM; by default the
-            vllm of this environment.
-        arguments: more arguments of `vllm serve`.
+        command: as `find_program` takes it.
+        arguments: more arguments of the command.
         note: is told what is being waited for.
 
     They may be used as a context manager. `urls` are their addresses, `key` is the key that they
@@ -180,7 +187,8 @@ class VLLMServers:
         try:
             for port, device in zip(free_ports(count), devices or [Device()] * count, strict=True):
                 words = serve_command(program, model, port, device, arguments)
-                env = serve_environment(os.environ, device, self.key, foreign=command is not None)
+                foreign = command not in (None, SERVE_MODEL)
+                env = serve_environment(os.environ, device, self.key, foreign=foreign)
                 log = logs / f"server-{len(self._servers)}.log"
                 with log.open("ab") as output:
                     process = subprocess.Popen(  # noqa: S603 - the user's own command
@@ -259,7 +267,7 @@ def launched(
                 directory,
                 devices=devices_for(settings.launch, _gpus(), learners if parts.learns else 0),
                 command=settings.command,
-                arguments=settings.launch_args,
+                arguments=[*_own_arguments(settings), *settings.launch_args],
                 note=parts.note,
             )
         except Exception as problem:  # the other ranks must hear of it
@@ -279,6 +287,16 @@ def launched(
     return urls, key, servers
 
 
+def _own_arguments(settings: EngineSettings) -> list[str]:
+    """The arguments of our own servers, which have as many threads as this process."""
+    if settings.command != SERVE_MODEL:
+        return []
+    import torch
+
+    capacity = [] if settings.capacity is None else ["--capacity", str(settings.capacity)]
+    return ["--threads", str(torch.get_num_threads()), *capacity]
+
+
 def _gpus() -> Sequence[str]:
     """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
     import torch
@@ -292,7 +310,7 @@ def _gpus() -> Sequence[str]:
 
 
 def _servers(count: int) -> str:
-    return "a vLLM server" if count == 1 else f"{count} vLLM servers"
+    return "a server" if count == 1 else f"{count} servers"
 
 
 def _end(servers: list[_Launched]) -> None:
@@ -323,7 +341,7 @@ def _answers(port: int) -> bool:
 
 def _failed(server: _Launched, what: str) -> LaunchFailed:
     last = " / ".join(_last_lines(server.log, _LINES)) or "nothing"
-    return LaunchFailed(f"the vLLM server at {server.url} {what}; {server.log} ends: {last}")
+    return LaunchFailed(f"the server at {server.url} {what}; {server.log} ends: {last}")
 
 
 def _last_lines(log: Path, count: int) -> list[str]:
