@@ -25,6 +25,7 @@ from agentsgym.types.requests import ToolSchema
 
 START_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0  # the package ends a program that stays within about 4
+_PING_SECONDS = 2.0
 _MOST_WORDS = 2000  # of a program's error output
 _OPENING = threading.Lock()
 
@@ -75,6 +76,13 @@ class McpTools:
             connection = self._connection
         return connection.session()
 
+    def end_if_hanging(self, session: Any) -> None:
+        """Close unless the server still answers anything at all."""
+        try:
+            in_time(session.send_ping(), _PING_SECONDS)
+        except Exception:  # a connection breaks in many ways
+            self.close()
+
     def close(self) -> None:
         """End the connection and a program with it; the next call opens another one."""
         connection, self._connection = self._connection, None
@@ -108,6 +116,7 @@ class McpTool:
         try:
             result = in_time(session.call_tool(name, dict(arguments)), seconds)
         except ToolError:
+            self._server.end_if_hanging(session)
             raise
         except Exception as error:  # the connection may break in many ways
             self._server.close()
