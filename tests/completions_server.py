@@ -6,59 +6,16 @@ often they are asked. With `follow` it loads the weights that it is sent, as vLL
 """
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Literal
 
 from aiohttp import web
 
-from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from agentsgym.generation.serving.batcher import Batcher
+from agentsgym.types import GenerationRequest, SamplingParams
 from local_server import LocalServer
 
 Fault = Literal["error", "busy", "cut", "stall", "garbage"] | None
-
-
-class Batcher:
-    """Requests of many connections, sampled together by one engine in a thread."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-        self._new: list[tuple[GenerationRequest, Future]] = []
-        self._open: dict[str, Future] = {}
-        self._lock = threading.Condition()
-        self._stopped = False
-        threading.Thread(target=self._work, daemon=True).start()
-
-    def ask(self, request: GenerationRequest) -> "Future[GenerationResult]":
-        future: Future = Future()
-        with self._lock:
-            self._new.append((request, future))
-            self._lock.notify()
-        return future
-
-    def stop(self) -> None:
-        with self._lock:
-            self._stopped = True
-            self._lock.notify()
-
-    def _work(self) -> None:
-        while True:
-            with self._lock:
-                while not (self._new or self._open or self._stopped):
-                    self._lock.wait()
-                if self._stopped:
-                    return
-                new, self._new = self._new, []
-            for request, future in new:
-                if not future.set_running_or_notify_cancel():
-                    continue
-                self._engine.submit([request])
-                self._open[request.session_id] = future
-            for result in self._engine.poll():
-                self._open.pop(result.session_id).set_result(result)
-                self._engine.release([result.session_id])
 
 
 class CompletionsServer(LocalServer):
@@ -129,7 +86,7 @@ class CompletionsServer(LocalServer):
 
     def close(self) -> None:
         super().close()
-        self._batcher.stop()
+        self._batcher.close()
 
     def add_routes(self, app: web.Application) -> None:
         app.middlewares.append(self._check_key)
@@ -226,9 +183,8 @@ class CompletionsServer(LocalServer):
         if spoiled is not None:
             return spoiled
         sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
-        name = f"{time.monotonic_ns()}-{self.completions}"
-        generation = GenerationRequest(name, body["prompt"], sampling, seed=body["seed"])
-        result = await asyncio.wrap_future(self._batcher.ask(generation))
+        generation = GenerationRequest("", body["prompt"], sampling, seed=body["seed"])
+        result = await self._batcher.ask(generation)
         self.served.append((body["model"], tuple(body["prompt"])))
         if result.error is not None:
             return web.json_response({"error": {"message": result.error}}, status=400)

@@ -1,4 +1,5 @@
-"""`agentsgym serve` before it serves; tests/integrations/with_openenv has the rest."""
+"""`agentsgym serve` and `serve-model` before they serve; tests/integrations/with_openenv and
+tests/generation/test_serve_model.py have the rest."""
 
 import sys
 
@@ -8,8 +9,8 @@ from typer.testing import CliRunner
 from agentsgym.cli.app import app
 
 
-def refused(*arguments):
-    done = CliRunner().invoke(app, ["serve", *arguments])
+def refused(*arguments, command="serve"):
+    done = CliRunner().invoke(app, [command, *arguments])
     assert done.exit_code == 2, done.output
     return " ".join(done.stderr.split())
 
@@ -31,3 +32,17 @@ def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch):
 )
 def test_what_cannot_be_served_is_one_sentence(arguments, message):
     assert message in refused(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["m", "--host", "0.0.0.0"], "others can reach the server"),
+        (["m", "--key-env", "NOT_SET_HERE"], "set the environment variable NOT_SET_HERE"),
+        (["m", "--dtype", "int3"], "model.dtype must be"),
+        (["tiny"], "'tiny' is made by a training"),
+        (["builtin:nothing"], "there is no model 'builtin:nothing'"),
+    ],
+)
+def test_a_model_that_cannot_be_served_is_one_sentence(arguments, message):
+    assert message in refused(*arguments, command="serve-model")

@@ -204,7 +204,7 @@ def test_a_server_that_was_left_out_is_used_again_by_all_processes(
     wait_until(lambda: len(other.pool.alive) == 2)
     other.release(["s0", "s1"])
     servers[0].served.clear()
-    assert {result.policy_version for result in ask(other, requests(4)).values()} == {3}
+    assert {result.policy_version for result in ask(other, requests(12)).values()} == {3}
     assert servers[0].served
 
 
