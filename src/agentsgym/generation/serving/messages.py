@@ -81,6 +81,13 @@ class MessagesBody(CallBody):
     messages: list[_Turn] = Field(min_length=1)
     system: Texts = Field([])
 
+    @classmethod
+    def _check(cls, given: JsonObject) -> None:
+        super()._check(given)
+        if given.get("thread"):  # with this code, Anthropic's client goes on without threads
+            why = "the server keeps no conversations: send all messages each time"
+            raise CallRefused(why, code="thread_unsupported_request", param="thread")
+
     def conversation(self) -> Iterator[Message]:
         """The messages. Raises CallRefused."""
         if self.messages[-1].role == "assistant":
@@ -126,7 +133,9 @@ class MessagesBody(CallBody):
     def error(refused: CallRefused) -> JsonObject:
         """The body of an error, in Anthropic's form."""
         other = "invalid_request_error" if refused.status < 500 else "api_error"
-        shown = {"type": _ERRORS.get(refused.status, other), "message": str(refused)}
+        shown: JsonObject = {"type": _ERRORS.get(refused.status, other), "message": str(refused)}
+        if refused.code is not None:
+            shown["details"] = {"error_code": refused.code}
         return {"type": "error", "error": shown}
 
 

@@ -1,0 +1,323 @@
+"""Agents of other frameworks as programs: which rows their calls give, with a scripted model."""
+
+import importlib.util
+import json
+import time
+from pathlib import Path
+
+import anthropic
+import openai
+import pytest
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from smolagents import CodeAgent, LogLevel, OpenAIServerModel, ToolCallingAgent
+
+from agentsgym import DirectOutputAgent
+from agentsgym.envs.program import ProgramEnv
+from agentsgym.types import EngineStats, GenerationResult, SamplingParams
+from chat_tokenizers import template, tokenizer_for
+
+END = "<|im_end|>"
+QWEN = tokenizer_for(template("qwen2_5"), END)
+EXAMPLES = Path(__file__).parents[3] / "examples" / "program"
+TASK = {
+    "ages": {"Ann": 31, "Bob": 27},
+    "question": "How old are Ann and Bob together?",
+    "answer": "58",
+}
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+langgraph_agent, smolagents_agent = example("langgraph_agent"), example("smolagents_agent")
+
+
+class ScriptedEngine:
+    """An engine that samples these answers, one after the other; the first after `delay` s."""
+
+    capacity = 8
+    stats = EngineStats()
+
+    def __init__(self, tokenizer, answers, delay=0.0):
+        self.tokenizer, self.answers, self.delay = tokenizer, list(answers), delay
+        self._requests = []
+
+    def submit(self, requests):
+        self._requests += requests
+
+    def poll(self):
+        requests, self._requests = self._requests, []
+        return [self._answer(request) for request in requests]
+
+    def release(self, session_ids):
+        pass
+
+    def _answer(self, request):
+        time.sleep(self.delay)
+        self.delay = 0.0
+        ids = tuple(self.tokenizer.encode(self.answers.pop(0) + END))
+        return GenerationResult(request.session_id, ids, (-1.0,) * len(ids))
+
+
+def call(tool, /, **arguments):
+    body = json.dumps({"name": tool, "arguments": arguments})
+    return f"<tool_call>\n{body}\n</tool_call>"
+
+
+ANN, BOB, SUM = call("lookup", name="Ann"), call("lookup", name="Bob"), call("add", a=31, b=27)
+
+
+def played(function, *answers, tokenizer=QWEN, delay=0.0):
+    """The rollout of a program whose model gives these answers."""
+
+    class Program(ProgramEnv):
+        def run(self, task, client):
+            return function(task, client)
+
+    engine = ScriptedEngine(tokenizer, answers, delay)
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=999))
+    (rollout,) = Program(tokenizer, {"time_limit": 30.0}).run_trial([TASK], agent).rollouts
+    assert rollout.error is None and not engine.answers
+    return rollout
+
+
+def rows_of(rollout, tokenizer=QWEN):
+    """Why each row begins, and the answers that were sampled in it."""
+    return [
+        (row.begins, [_sampled(tokenizer, row, span) for span in row.spans]) for row in rollout.rows
+    ]
+
+
+def _sampled(tokenizer, row, span):
+    text = tokenizer.decode(row.token_ids[span.start : span.stop])
+    assert text.endswith(END) and span.length == len(tokenizer.encode(text))
+    return text.removesuffix(END)
+
+
+# -- LangGraph -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3"])
+def test_a_langgraph_agent_that_calls_tools_is_one_row(name):
+    tokenizer = tokenizer_for(template(name), END)
+    rollout = played(langgraph_agent.run, ANN, BOB, SUM, "58", tokenizer=tokenizer)
+    assert rollout.final_reward == 1.0
+    assert rows_of(rollout, tokenizer) == [("episode", [ANN, BOB, SUM, "58"])]
+    assert [step.observation for step in rollout.episodes[0].steps][1:] == [
+        "[tool] 31",
+        "[tool] 27",
+        "[tool] 58",
+    ]
+
+
+def test_the_row_is_what_the_template_writes_for_the_whole_conversation():
+    """Also around an answer that says something beside its calls."""
+    asked = f"Let me see.\n{ANN}\n{BOB}"
+    (row,) = played(langgraph_agent.run, asked, SUM, "58").rows
+    text = QWEN.decode(row.token_ids)
+
+    def answer(content, *calls):
+        made = [{"type": "function", "function": json.loads(one[12:-13])} for one in calls]
+        return {"role": "assistant", "content": content, "tool_calls": made}
+
+    lookup = tool_schema(langgraph_agent.run, text)
+    conversation = [
+        {"role": "user", "content": TASK["question"]},
+        answer("Let me see.", ANN, BOB),
+        {"role": "tool", "content": "31"},
+        {"role": "tool", "content": "27"},
+        answer("", SUM),
+        {"role": "tool", "content": "58"},
+        {"role": "assistant", "content": "58"},
+    ]
+    written = QWEN.apply_chat_template(conversation, tools=lookup, tokenize=False)
+    assert text == written.removesuffix("\n")
+
+
+def tool_schema(function, text):
+    """The tools that stand in a prompt."""
+    shown = text.partition("<tools>\n")[2].partition("\n</tools>")[0]
+    return [json.loads(line) for line in shown.splitlines()]
+
+
+def chat_model(client, **options):
+    return ChatOpenAI(
+        model=client.model, base_url=client.base_url, api_key=client.api_key, **options
+    )
+
+
+@tool
+def lookup(name: str) -> str:
+    """Look up how old somebody is."""
+    return str(TASK["ages"][name])
+
+
+def graph_of(model, *tools):
+    """The usual graph of a model and its tools."""
+    model = model.bind_tools(tools)
+    graph = StateGraph(MessagesState)
+    graph.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+    graph.add_node("tools", ToolNode(tools, handle_tool_errors=True))
+    graph.add_edge(START, "agent")
+    graph.add_conditional_edges("agent", tools_condition)
+    graph.add_edge("tools", "agent")
+    return graph.compile()
+
+
+def asked(graph, *messages):
+    """What a graph answers last."""
+    return graph.invoke({"messages": list(messages)})["messages"][-1].content
+
+
+def test_a_wrong_call_is_answered_with_its_error_and_the_row_goes_on():
+    wrong = [call("lookup", name="Zoe"), call("lookup", who="Ann"), call("dig"), "<tool_call>\n{"]
+    rollout = played(langgraph_agent.run, *wrong)
+    assert rows_of(rollout) == [("episode", wrong)] and rollout.final_reward == 0.0
+    _, *errors = [step.observation for step in rollout.episodes[0].steps]
+    assert all("rror" in error for error in errors)
+
+
+@pytest.mark.parametrize("options", [{"streaming": True}, {"use_responses_api": True}])
+def test_langchain_sends_back_what_it_streamed_or_got_as_items(options):
+    def play(task, client):
+        graph = graph_of(chat_model(client, **options), lookup)
+        asked(graph, ("system", "Look it up."), ("user", "Ann, and Bob?"))
+        return 1.0
+
+    answers = [f" Well\n{ANN}", f"{ANN}\n{BOB}", " They are\n31 and 27. "]
+    assert rows_of(played(play, *answers)) == [("episode", answers)]
+
+
+def test_a_subgraph_has_a_row_of_its_own():
+    def play(task, client):
+        helper = graph_of(chat_model(client), lookup)
+
+        @tool
+        def ask_helper(question: str) -> str:
+            """Ask somebody who knows."""
+            return asked(helper, ("system", "You help."), ("user", question))
+
+        agent = graph_of(chat_model(client), ask_helper)
+        return float(asked(agent, ("user", task["question"])) == "58")
+
+    first, second = call("ask_helper", question="Ann?"), call("ask_helper", question="Bob?")
+    rollout = played(play, first, ANN, "31", second, BOB, "27", "58")
+    assert rollout.final_reward == 1.0
+    assert rows_of(rollout) == [
+        ("episode", [first, second, "58"]),
+        ("conversation", [ANN, "31"]),
+        ("conversation", [BOB, "27"]),
+    ]
+    assert [span.key for span in rollout.rows[0].spans] == [(0, 0), (0, 3), (0, 6)]
+
+
+# -- smolagents ----------------------------------------------------------------------------------
+
+FINAL = call("final_answer", answer="58")
+
+
+def test_smolagents_rewrites_each_call_as_text_so_each_is_a_row():
+    """Its history has `Calling tools: […]` as text of the assistant in place of the call."""
+    rollout = played(smolagents_agent.run, ANN, BOB, SUM, FINAL)
+    assert rollout.final_reward == 1.0
+    assert rows_of(rollout) == [
+        ("episode", [ANN]),
+        ("history", [BOB]),
+        ("history", [SUM]),
+        ("history", [FINAL]),
+    ]
+    prompt = QWEN.decode(rollout.rows[1].token_ids)
+    assert "assistant\nCalling tools:\n[{'id': 'call00000', 'type': 'function'" in prompt
+    assert "Observation:\n31" in prompt
+
+
+def test_smolagents_executes_parallel_calls():
+    both = f"{ANN}\n{BOB}"
+    rollout = played(smolagents_agent.run, both, SUM, FINAL)
+    assert rollout.final_reward == 1.0
+    assert rows_of(rollout) == [("episode", [both]), ("history", [SUM]), ("history", [FINAL])]
+    assert "Observation:\n31\n27" in QWEN.decode(rollout.rows[1].token_ids)
+
+
+def smol_model(client):
+    return OpenAIServerModel(client.model, client.base_url, client.api_key)
+
+
+def test_an_agent_that_smolagents_manages_has_rows_of_its_own():
+    def play(task, client):
+        model, quiet = smol_model(client), {"verbosity_level": LogLevel.OFF}
+        helper = ToolCallingAgent([], model, name="helper", description="It knows.", **quiet)
+        agent = ToolCallingAgent([], model, managed_agents=[helper], **quiet)
+        return float(agent.run(task["question"]) == "58")
+
+    ask = call("helper", task="Add their ages.")
+    rollout = played(play, ask, FINAL, FINAL)
+    assert rollout.final_reward == 1.0
+    assert rows_of(rollout) == [("episode", [ask]), ("conversation", [FINAL]), ("history", [FINAL])]
+
+
+def test_an_agent_of_smolagents_that_writes_code_is_a_row_per_answer():
+    def play(task, client):
+        agent = CodeAgent([], smol_model(client), verbosity_level=LogLevel.OFF)
+        return float(agent.run(task["question"]) == 58)
+
+    answers = ["<code>\nprint(31 + 27)\n</code>", "<code>\nfinal_answer(58)\n</code>"]
+    rollout = played(play, *answers)
+    assert rollout.final_reward == 1.0
+    assert rows_of(rollout) == [("episode", answers[:1]), ("history", answers[1:])]
+
+
+# -- clients -------------------------------------------------------------------------------------
+
+
+def ask_openai(client, **options):
+    api = openai.OpenAI(base_url=client.base_url, api_key=client.api_key, **options)
+    asked = [{"role": "user", "content": "Go?"}]
+    return api.chat.completions.create(model="any", messages=asked).choices[0].message.content
+
+
+def ask_anthropic(client, **options):
+    api = anthropic.Anthropic(base_url=client.anthropic_url, api_key=client.api_key, **options)
+    asked = [{"role": "user", "content": "Go?"}]
+    return api.messages.create(model="any", messages=asked, max_tokens=99).content[0].text
+
+
+def ask_langchain(client, **options):
+    return chat_model(client, **options).invoke("Go?").content
+
+
+@pytest.mark.parametrize("ask", [ask_openai, ask_anthropic, ask_langchain])
+def test_a_client_that_tries_again_after_its_timeout_makes_one_step(ask):
+    def play(task, client):
+        return float(ask(client, timeout=0.3, max_retries=5) == "Go.")
+
+    rollout = played(play, "Go.", delay=0.7)
+    assert rollout.final_reward == 1.0 and rows_of(rollout) == [("episode", ["Go."])]
+
+
+def test_anthropics_tool_runner_is_one_row():
+    @anthropic.beta_tool
+    def lookup(name: str) -> str:
+        """Look up how old somebody is."""
+        return str(TASK["ages"][name])
+
+    def play(task, client):
+        api = anthropic.Anthropic(base_url=client.anthropic_url, api_key=client.api_key)
+        runner = api.beta.messages.tool_runner(
+            model="any",
+            max_tokens=99,
+            tools=[lookup],
+            messages=[{"role": "user", "content": task["question"]}],
+        )
+        return float(runner.until_done().content[0].text == "58")
+
+    answers = [f"First both.\n{ANN}\n{BOB}", ANN, "58"]
+    rollout = played(play, *answers)
+    assert rollout.final_reward == 1.0 and rows_of(rollout) == [("episode", answers)]
