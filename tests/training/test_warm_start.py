@@ -5,7 +5,7 @@ import pytest
 import torch
 from test_tiny import SMALL, weights_hash
 
-from agentsgym.agents import ScriptedAgent
+from agentsgym.agents import DirectOutputAgent, ScriptedAgent
 from agentsgym.training.lessons import (
     Example,
     GameStream,
@@ -21,6 +21,7 @@ from agentsgym.training.loss.batch import pack
 from agentsgym.training.tiny import build_tokenizer as build_tiny_tokenizer
 from agentsgym.training.warm_start import fit, warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.types import EngineStats, GenerationResult
 from helpers import CHATML, CountdownEnv, build_tokenizer, random_llama
 
 NEW = WarmStartSettings(
@@ -73,6 +74,35 @@ def test_actions_that_cannot_be_read_are_no_targets(chat_tokenizer):
     (example,) = examples_of(rollout, env.codec)
     assert "".join(marked(chat_tokenizer, example)) == "[apple]<|im_end|>"
     assert example.ids[-1] == chat_tokenizer.eos_token_id and example.weights[-1] == 1
+
+
+class AppleEngine:
+    """Samples "[apple]" and the end of the turn."""
+
+    capacity = 8
+    stats = EngineStats()
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.ids = tokenizer, tuple(tokenizer.encode("[apple]<|im_end|>"))
+
+    def submit(self, requests):
+        self.requests = requests
+
+    def poll(self):
+        logprobs = (0.0,) * len(self.ids)
+        return [GenerationResult(r.session_id, self.ids, logprobs) for r in self.requests]
+
+    def release(self, session_ids):
+        pass
+
+
+def test_games_that_a_model_sampled_give_the_examples_of_the_same_words(chat_tokenizer):
+    engine = AppleEngine(chat_tokenizer)
+    env, (spoken,) = played(chat_tokenizer, ["[apple]", "[apple]"])
+    (sampled,) = env.run_trial([spoken.task_data], DirectOutputAgent(engine)).rollouts
+    (one,), (other,) = examples_of(spoken, env.codec), examples_of(sampled, env.codec)
+    assert one.ids.tolist() == other.ids.tolist()
+    assert one.weights.tolist() == other.weights.tolist()
 
 
 def test_without_a_template_an_action_ends_with_the_end_of_text(plain_tokenizer):

@@ -119,9 +119,12 @@ def _example(row: Row, weight_of: Mapping[tuple[int, int], float], end: tuple[in
 
     for span in row.spans:
         weight = weight_of.get(span.key, 0.0)
+        action = played[span.start : span.stop]
         extend(played[position : span.start], 0.0)
-        extend(played[span.start : span.stop], weight)
+        extend(action, weight)
         position = span.stop
+        if action[len(action) - len(end) :] == end:
+            continue
         extend(end, weight)
         if played[position : position + len(end)] == end:
             position += len(end)

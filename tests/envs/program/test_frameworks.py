@@ -110,11 +110,7 @@ def test_a_langgraph_agent_that_calls_tools_is_one_row(name):
     rollout = played(langgraph_agent.run, ANN, BOB, SUM, "58", tokenizer=tokenizer)
     assert rollout.final_reward == 1.0
     assert rows_of(rollout, tokenizer) == [("episode", [ANN, BOB, SUM, "58"])]
-    assert [step.observation for step in rollout.episodes[0].steps][1:] == [
-        "[tool] 31",
-        "[tool] 27",
-        "[tool] 58",
-    ]
+    assert [step.observation for step in rollout.episodes[0].steps][1:] == ["31", "27", "58"]
 
 
 def test_the_row_is_what_the_template_writes_for_the_whole_conversation():
