@@ -156,7 +156,7 @@ def test_a_call_of_a_tool_and_its_result_extend_the_row_with_the_sampled_ids():
     first = ModelCall((user("Rome?"),), (WEATHER,))
     transcript.call(first)
     action = GenerationResult("", ids, (-0.5,) * len(ids), written)
-    message = transcript.answer(action, first)
+    message = transcript.answer(action, first).message
     (call,) = message["tool_calls"]
     assert call["function"] == {"name": "weather", "arguments": {"town": "Rome"}}
     transcript.act(action, 0, 0, message)

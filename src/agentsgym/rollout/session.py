@@ -30,6 +30,7 @@ from agentsgym.types import (
 )
 from agentsgym.types.records import Floats
 from agentsgym.types.text import clean_text, short_repr
+from agentsgym.types.tool_actions import ToolAction
 
 FAULTS = (Exception, SystemExit, GeneratorExit)
 """Exceptions of environments and agents that end only their own session. KeyboardInterrupt is not
@@ -170,7 +171,10 @@ class Session:
     def read(self, action: GenerationResult) -> Said:
         """What an action says."""
         if self.call is not None and action.token_ids is not None:
-            return Said(self.transcript.answer(action, self.call), action.text)
+            parsed = self.transcript.answer(action, self.call)
+            called = ToolAction.of_message(parsed.message, parsed.attempted)
+            metrics = called.metrics() if self.call.tools else {}
+            return Said(parsed.message, action.text, metrics=metrics)
         tools = self.env.tool_schemas if self.call is None else self.call.tools
         if not tools:
             return plainly(action)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.tokens.codec import Codec
+from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
 
@@ -84,12 +85,12 @@ class CallTranscript(Transcript):
         else:
             self._open(call.messages, begins)
 
-    def answer(self, action: GenerationResult, call: ModelCall) -> Message:
+    def answer(self, action: GenerationResult, call: ModelCall) -> ParsedAnswer:
         """The answer to `call` as the program gets it."""
         if action.token_ids is None or self._codec is None:
-            return {"role": "assistant", "content": action.text}
+            return ParsedAnswer({"role": "assistant", "content": action.text})
         earlier = sum(len(message.get("tool_calls", ())) for message in call.messages)
-        return self._codec.answer(action.token_ids, earlier).message
+        return self._codec.answer(action.token_ids, earlier)
 
     def act(
         self, action: GenerationResult, episode: int, step: int, message: Message | None = None

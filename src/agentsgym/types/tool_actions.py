@@ -105,14 +105,12 @@ class ToolAction:
         action = arguments.get(_ACTION)
         return action if isinstance(action, str) and len(arguments) == 1 else None
 
-    def metrics(self, executed: int) -> dict[str, float]:
-        """The numbers of calls that were begun, read, answered with a result, and with an error."""
-        counts = {
-            "attempted": self.attempted,
-            "parsed": len(self.calls),
-            "executed": executed,
-            "failed": len(self.calls) - executed,
-        }
+    def metrics(self, executed: int | None = None) -> dict[str, float]:
+        """The numbers of calls that were begun, read, answered with a result, and with an error;
+        without the last two where a program runs them (None)."""
+        counts = {"attempted": self.attempted, "parsed": len(self.calls)}
+        if executed is not None:
+            counts |= {"executed": executed, "failed": len(self.calls) - executed}
         return {f"tool_calls/{name}": float(count) for name, count in counts.items()}
 
 

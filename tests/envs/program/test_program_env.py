@@ -18,6 +18,7 @@ from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
 from helpers import random_llama
+from rollout.doubles import TextEngine
 
 TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
 GAME = {"max_steps_per_episode": 4, "error_allowance": 9}
@@ -379,3 +380,28 @@ def test_tasks_come_from_a_file(tmp_path):
     assert env.get_train_dataset()["task_data"] == [{"n": 0}, {"n": 1}, {"n": 2}]
     with pytest.raises(ConfigError, match="eval_tasks must name a file"):
         env.get_eval_dataset()
+
+
+# -- tools ---------------------------------------------------------------------------------------
+
+
+def test_calls_of_a_programs_tools_are_counted():
+    """Attempted and read; the program runs them itself."""
+    written = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n<tool_call>\n{"na'
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    seen = []
+
+    def play(task, client):
+        body = {"model": "any", "messages": [{"role": "user", "content": "1 + 1?"}]}
+        url = f"{client.session_url}/v1/chat/completions"
+        choice = httpx.post(url, json=body | {"tools": [tool]}).json()["choices"][0]
+        seen.append((choice["finish_reason"], choice["message"]["tool_calls"][0]["function"]))
+        return 1.0
+
+    rollout = rollout_of(
+        program(play), DirectOutputAgent(TextEngine(TOKENIZER, written), SamplingParams())
+    )
+    assert rollout.error is None
+    assert seen == [("tool_calls", {"name": "add", "arguments": '{"a": 1}'})]
+    (step,) = rollout.episodes[0].steps
+    assert step.info["metrics"] == {"tool_calls/attempted": 2.0, "tool_calls/parsed": 1.0}

@@ -67,13 +67,15 @@ def _short(text: str) -> str:
 
 
 def calls_never_run(evidence: Evidence) -> Fault | None:
-    """The agent calls tools, and under 1 % of the calls are answered with a result."""
-    begun, ran = (evidence.curve(f"tool_calls/{name}") for name in ("attempted", "executed"))
+    """The agent calls tools, and under 1 % of the calls are answered with a result, or, where a
+    program runs them, can be read."""
+    names = ("attempted", "parsed", "executed")
+    begun, parsed, executed = (evidence.curve(f"tool_calls/{name}") for name in names)
+    ran = parsed if executed is None else executed
     if begun is None or ran is None or begun.recent.mean <= 0:
         return None
     if ran.recent.mean >= _RAN * begun.recent.mean:
         return None
-    parsed = evidence.curve("tool_calls/parsed")
     read = 0.0 if parsed is None else parsed.recent.mean / begun.recent.mean
     return Fault(
         "Calls of tools were written, and none ran.",
