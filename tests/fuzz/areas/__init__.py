@@ -1,6 +1,6 @@
 """The areas that are searched."""
 
-from fuzz.areas import configuration, files, http, sessions, templates, words
+from fuzz.areas import configuration, files, http, sessions, templates, tools, words
 from fuzz.oracle import Area
 
 AREAS: tuple[Area, ...] = (
@@ -11,6 +11,7 @@ AREAS: tuple[Area, ...] = (
     sessions.TEXT_AREA,
     sessions.ENGINE_AREA,
     templates.AREA,
+    tools.AREA,
     http.CHAT_AREA,
     http.COMPLETIONS_AREA,
     files.RUN_AREA,
