@@ -77,6 +77,16 @@ def test_a_changed_answer_begins_a_row():
     assert program.rows[1][2] + "\n" == rendered(talk)
 
 
+def test_an_answer_that_the_program_stripped_stays_in_its_row():
+    program = Program()
+    program.call(user("Go."), answer=" Where?\n")
+    talk = program.call(user("Go."), assistant("Where?"), user("North."), answer="\n")
+    talk = program.call(*talk[:-1], assistant(""), user("West."), answer="There. ")
+    assert begun(program) == [("episode", [0, 1, 2])]
+    text = rendered(talk).replace("Where?", " Where?\n").replace("assistant\n<", "assistant\n\n<")
+    assert program.rows[0][2] + "\n" == text
+
+
 def test_another_opening_is_another_conversation_and_the_first_one_goes_on():
     program = Program()
     talk = program.call(system("Plan."), user("Go."), answer="Ask the helper.")

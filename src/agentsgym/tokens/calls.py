@@ -100,7 +100,7 @@ class CallTranscript(Transcript):
         if span is not None and self._call is not None and message is not None:
             answered = _Answered(self._row, span, self._text, self._last_action or ())
             self._prompts[self._call] = answered
-            self._answers[_key(self._call, message)] = answered
+            self._answers[_message_key(self._call, message)] = answered
         return span
 
     def _reason(self, call: ModelCall, tools: _Key) -> str:
@@ -141,7 +141,7 @@ def _keys(call: ModelCall) -> list[_Key]:
     """A key for the tools, and one for each beginning of the conversation with these tools."""
     keys = [_key(b"", list(call.tools))]
     for message in call.messages:
-        keys.append(_key(keys[-1], message))
+        keys.append(_message_key(keys[-1], message))
     return keys
 
 
@@ -153,6 +153,14 @@ def _opening(messages: Sequence[Message]) -> _Key:
         if message["role"] == "user":
             break
     return key
+
+
+def _message_key(before: _Key, message: Message) -> _Key:
+    """A key for a conversation and its next message. Programs strip answers, so white space around
+    one does not count."""
+    if message["role"] == "assistant":
+        message = {**message, "content": message["content"].strip()}
+    return _key(before, message)
 
 
 def _key(before: _Key, value: Any) -> _Key:
