@@ -19,8 +19,8 @@
 #   make package     the sdist and the wheel of the last commit, in dist/
 #   make test-package  the wheel in an empty environment, and whether each extra can be installed
 #                    (downloads torch; PYTHON=python3.13 takes another interpreter)
-#   make fuzz        5,000 hostile inputs, a training in a storm of faults, 20 killed trainings (half an
-#                    hour; FUZZ_SEED=N draws other inputs)
+#   make fuzz        5,000 hostile inputs, 1,000 hostile programs, a training in a storm of faults, 20
+#                    killed trainings (half an hour; FUZZ_SEED=N draws other inputs)
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
 #   make lint        ruff's rules, its format, and mypy's types

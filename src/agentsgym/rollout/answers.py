@@ -9,10 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agentsgym.rollout.session import SessionError
+from agentsgym.types.records import LARGEST_REWARD
 from agentsgym.types.text import clean_text, plain, short_repr
-
-LARGEST_REWARD = 1e30
-"""Limit of a reward's absolute value, so that no sum, square or float32 of rewards overflows."""
 
 
 class StepAnswer(NamedTuple):

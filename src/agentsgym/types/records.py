@@ -15,6 +15,9 @@ Flags = NDArray[np.bool_]
 
 ActionKind = Literal["action", "reflection"]
 
+LARGEST_REWARD = 1e30
+"""Limit of a reward's absolute value, so that no sum, square or float32 of rewards overflows."""
+
 
 class ToolFunction(TypedDict):
     """What a tool call calls: `arguments` by name, as JSON values."""

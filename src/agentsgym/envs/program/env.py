@@ -1,5 +1,6 @@
 """ProgramEnv: the calls that a program makes of the model are the steps of an episode."""
 
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.serving.calls import ModelAnswer
 from agentsgym.types import ModelCall, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError, import_from_here, import_path
+from agentsgym.types.records import LARGEST_REWARD
 from agentsgym.types.text import short_repr
 
 MOST_PROGRAMS = 1024
@@ -31,12 +33,12 @@ class ProgramFailed(RuntimeError):
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramState:
     """A program that waits for the answer to `call`. `until` is the end of its time (monotonic
-    seconds), `calls` the number of its calls so far."""
+    seconds), `posted` what it posted as the reward of each earlier call."""
 
     run: ProgramRun
     call: ModelCall
     until: float
-    calls: int = 0
+    posted: tuple[float, ...] = ()
 
 
 class ProgramEnv(MultistepEnv):
@@ -158,12 +160,12 @@ class ProgramEnv(MultistepEnv):
     ) -> tuple[ProgramState, float, bool, dict[str, Any]]:
         run = state.run
         run.reply(ModelAnswer.from_json(action))
-        event = self._next(run, state.until, state.calls + 1)
-        posted = run.take_reward()
+        event = self._next(run, state.until, len(state.posted) + 1)
+        posted = (*state.posted, run.take_reward())
         if isinstance(event, ModelCall):
-            return replace(state, call=event, calls=state.calls + 1), posted, False, {}
-        reward, info = _outcome(event)
-        return state, reward + posted, True, info
+            return replace(state, call=event, posted=posted), posted[-1], False, {}
+        reward, info = _outcome(event, posted)
+        return state, reward, True, info
 
     def _next(self, run: ProgramRun, until: float, calls: int) -> ModelCall | Ended:
         """What the program does next. Raises ProgramFailed if it fails or its time is over."""
@@ -179,19 +181,23 @@ class ProgramEnv(MultistepEnv):
         return event
 
 
-def _outcome(end: Ended) -> tuple[float, dict[str, Any]]:
-    """The last step's reward and info. Raises ProgramFailed for a result that is no reward."""
+def _outcome(end: Ended, posted: tuple[float, ...]) -> tuple[float, dict[str, Any]]:
+    """The last step's reward and info, with what was `posted` for each step. Raises ProgramFailed
+    for a result that is no reward."""
     result = dict(end.result) if isinstance(end.result, Mapping) else {"reward": end.result}
     reward = result.pop("reward", None)
     info = result | ({"output": end.output} if end.output else {})
     if isinstance(reward, list | tuple) and reward:
-        return _number(reward[-1]), info | {"step_rewards": list(reward)}
-    return _number(reward), info
+        rewards = [_number(one) for one in reward]
+        for step, more in enumerate(posted[: len(rewards)]):
+            rewards[step] += more
+        return rewards[-1], info | {"step_rewards": rewards}
+    return _number(reward) + posted[-1], info
 
 
 def _number(reward: Any) -> float:
     if isinstance(reward, bool | int | float):
-        return float(reward)
+        return math.inf if abs(reward) > LARGEST_REWARD else float(reward)
     raise ProgramFailed(
         f"the program must return a reward, or a list with one for each call, got "
         f"{short_repr(reward)}"

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from pydantic import FiniteFloat
+from pydantic import Field
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -26,6 +26,7 @@ from agentsgym.generation.serving.exchanges import Exchange, Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
+from agentsgym.types.records import LARGEST_REWARD
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def create_app(
 class RewardBody(Body):
     """The body of a request that rewards a step."""
 
-    reward: FiniteFloat
+    reward: float = Field(ge=-LARGEST_REWARD, le=LARGEST_REWARD)
 
 
 class _Front:

@@ -54,7 +54,7 @@ class Exchanges:
     ) -> Exchange:
         """The call that a request repeats, or a new one. `name` is its idempotency key. Raises
         CallRefused if another request has that name."""
-        kept = self._kept.get(key, _Kept())
+        kept = self._of(key)
         if name is not None and (known := kept.named.get(name)):
             if known.digest != digest:
                 raise CallRefused("this idempotency key belongs to another request", status=422)
@@ -67,18 +67,17 @@ class Exchanges:
         self._running.add(made.task)
         made.task.add_done_callback(lambda _: self._ended(made))
         if name is not None:
-            named = self._of(key).named
-            named[name] = made
-            if len(named) > _PER_KEY:
-                named.popitem(last=False)
+            kept.named[name] = made
+            if len(kept.named) > _PER_KEY:
+                kept.named.popitem(last=False)
         return made
 
     def left(self, exchange: Exchange) -> None:
         """The client of this exchange has gone before it got the answer."""
-        if exchange.name is None and not _failed(exchange.task):
-            left = self._of(exchange.key).left
-            left.append(exchange)
-            del left[:-_PER_KEY]
+        kept = self._kept.get(exchange.key)  # none if the key was forgotten meanwhile
+        if kept is not None and exchange.name is None and not _failed(exchange.task):
+            kept.left.append(exchange)
+            del kept.left[:-_PER_KEY]
 
     def forget(self, key: str) -> None:
         """Drop what is kept for a key; calls that run go on."""
@@ -92,8 +91,9 @@ class Exchanges:
 
     def _ended(self, exchange: Exchange) -> None:
         self._running.discard(exchange.task)
+        failed = _failed(exchange.task)  # always read: asyncio logs errors that nobody read
         kept = self._kept.get(exchange.key)
-        if kept is None or not _failed(exchange.task):
+        if kept is None or not failed:
             return
         if exchange in kept.left:
             kept.left.remove(exchange)
