@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ def run(name, *arguments):
     return execute(sys.executable, str(EXAMPLES / name), *arguments)
 
 
-def execute(*command):
+def execute(*command, cwd=None):
     done = subprocess.run(
         command,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=280,
@@ -55,6 +57,19 @@ def test_plain_trl():
 def test_grpo_from_scratch():
     printed = run("grpo_from_scratch.py", "1")
     assert re.search(r"held-out reward after 0 steps: 0\.\d+", printed)
+
+
+def test_a_program_with_the_openai_client(tmp_path):
+    folder = tmp_path / "program"
+    shutil.copytree(EXAMPLES / "program", folder)
+    execute(sys.executable, "tasks.py", cwd=folder)
+    printed = execute(
+        str(Path(sys.executable).with_name("agentsgym")),
+        *("train", "program.yaml", "train.max_steps=1", "eval.episodes=16"),
+        "train.per_device_train_batch_size=32",
+        cwd=folder,
+    )
+    assert "Training ended after 1 steps" in printed
 
 
 def test_textarena_blackjack(tmp_path):
