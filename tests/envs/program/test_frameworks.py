@@ -1,8 +1,10 @@
 """Agents of other frameworks as programs: which rows their calls give, with a scripted model."""
 
+import gc
 import importlib.util
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anthropic
@@ -74,7 +76,7 @@ def call(tool, /, **arguments):
 ANN, BOB, SUM = call("lookup", name="Ann"), call("lookup", name="Bob"), call("add", a=31, b=27)
 
 
-def played(function, *answers, tokenizer=QWEN, delay=0.0):
+def played(function, *answers, tokenizer=QWEN, delay=0.0, **config):
     """The rollout of a program whose model gives these answers."""
 
     class Program(ProgramEnv):
@@ -83,7 +85,9 @@ def played(function, *answers, tokenizer=QWEN, delay=0.0):
 
     engine = ScriptedEngine(tokenizer, answers, delay)
     agent = DirectOutputAgent(engine, SamplingParams(max_tokens=999))
-    (rollout,) = Program(tokenizer, {"time_limit": 30.0}).run_trial([TASK], agent).rollouts
+    (rollout,) = (
+        Program(tokenizer, {"time_limit": 30.0, **config}).run_trial([TASK], agent).rollouts
+    )
     assert rollout.error is None and not engine.answers
     return rollout
 
@@ -298,6 +302,25 @@ def test_a_client_that_tries_again_after_its_timeout_makes_one_step(ask):
     assert rollout.final_reward == 1.0 and rows_of(rollout) == [("episode", ["Go."])]
 
 
+def test_a_call_whose_client_left_before_the_episode_ended_logs_no_error(caplog):
+    def leave(client):
+        with pytest.raises(openai.APITimeoutError):
+            ask_openai(client, timeout=0.2, max_retries=0)
+
+    def play(task, client):
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(ask_openai, client)
+            time.sleep(0.1)
+            pool.submit(leave, client).result()
+            first.result()
+
+    rollout = played(play, "Go.", delay=0.6, max_steps_per_episode=1)
+    assert rows_of(rollout) == [("episode", ["Go."])]
+    time.sleep(0.2)
+    gc.collect()
+    assert not caplog.records
+
+
 def test_anthropics_tool_runner_is_one_row():
     @anthropic.beta_tool
     def lookup(name: str) -> str:
@@ -317,3 +340,48 @@ def test_anthropics_tool_runner_is_one_row():
     answers = [f"First both.\n{ANN}\n{BOB}", ANN, "58"]
     rollout = played(play, *answers)
     assert rollout.final_reward == 1.0 and rows_of(rollout) == [("episode", answers)]
+
+
+LOOKUP = {"name": "lookup", "description": "An age.", "parameters": {"type": "object"}}
+
+
+def chat_turn(api, talk):
+    done = api.chat.completions.create(
+        model="any", messages=talk, tools=[{"type": "function", "function": LOOKUP}]
+    )
+    return _goes_on(talk, done.choices[0].message)
+
+
+def streamed_turn(api, talk):
+    tools = [{"type": "function", "function": LOOKUP}]
+    with api.chat.completions.stream(model="any", messages=talk, tools=tools) as stream:
+        return _goes_on(talk, stream.get_final_completion().choices[0].message)
+
+
+def _goes_on(talk, message):
+    calls = message.tool_calls or ()
+    talk += [message, *({"role": "tool", "tool_call_id": c.id, "content": "31"} for c in calls)]
+    return bool(calls)
+
+
+def response_turn(api, talk):
+    tools = [{"type": "function", **LOOKUP}]
+    output = api.responses.create(model="any", input=talk, tools=tools).output
+    calls = [item.call_id for item in output if item.type == "function_call"]
+    answer = {"type": "function_call_output", "output": "31"}
+    talk += [*output, *({**answer, "call_id": call_id} for call_id in calls)]
+    return bool(calls)
+
+
+@pytest.mark.parametrize("turn", [chat_turn, streamed_turn, response_turn])
+def test_openais_own_objects_come_back_as_the_answers_that_they_were(turn):
+    def play(task, client):
+        api = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
+        talk = [{"role": "user", "content": "Ann?"}]
+        while turn(api, talk):
+            pass
+        return 1.0
+
+    odd = call("lookup", name='Ünö "q" \n x', n=1.5, z=[1e20, None])
+    answers = [f" Hm. \n{ANN}\n{BOB}", odd, " 31 "]
+    assert rows_of(played(play, *answers)) == [("episode", answers)]
