@@ -77,7 +77,7 @@ def _row_for(
         ended = row.parts[one.parts][0][-1] == tokenizer.eos_token_id
         row.parts.append((_ids(tokenizer, _between(call.messages[longest:], ended)), None))
         return row
-    again = [one for one in same_tools if one.prompt == call.messages]
+    again = [one for one in same_tools if _stripped(one.prompt) == _stripped(call.messages)]
     if again:
         return _copy(rows, again[0].row, again[0].parts, "retry")
     tools = [tools for opening, tools in openings if opening == _opening(call.messages)]
@@ -95,7 +95,16 @@ def _row_for(
 
 def _begins(messages: list[Any], talk: list[Any]) -> bool:
     """Whether the messages go on after an answered conversation."""
-    return len(messages) > len(talk) and messages[: len(talk)] == talk
+    begun = messages[: len(talk)]
+    return len(messages) > len(talk) and _stripped(begun) == _stripped(talk)
+
+
+def _stripped(messages: list[Any]) -> list[Any]:
+    """The messages without white space around answers, which does not count."""
+    return [
+        {**one, "content": one["content"].strip()} if one["role"] == "assistant" else one
+        for one in messages
+    ]
 
 
 def _copy(rows: list[ExpectedRow], row: ExpectedRow, parts: int, begins: str) -> ExpectedRow:
