@@ -21,6 +21,7 @@ from agentsgym import DirectOutputAgent, SamplingParams, make
 from agentsgym.envs.program import ProgramEnv
 from agentsgym.envs.program.server import program_server
 from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.rollout.processes.worker import stop_workers
 from chat_tokenizers import template, tokenizer_for
 from fuzz.noise_engine import HELD, NoiseEngine
 from helpers import random_llama
@@ -269,3 +270,29 @@ def test_the_programs_of_a_killed_trainer_end(tmp_path):
     trainer.send_signal(signal.SIGKILL)
     trainer.wait()
     assert soon(lambda: not _marked(mark)), [one.cmdline() for one in _marked(mark)]
+
+
+KILL_WORKER = "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); "
+
+
+@pytest.mark.slow
+def test_programs_of_a_killed_worker_run_again(agent, tmp_path):
+    calm = CALL + CALL + "echo 1"
+    once = CALL + f"mkdir {tmp_path}/once 2> /dev/null && {KILL_WORKER} " + CALL + "echo 1"
+    config = {"command": [sys.executable, "-c", RUN], "workers": 2}
+    env = make("Program", TOKENIZER, config)
+    tasks = [{"script": script} for script in (calm, once, calm, calm)]
+    rollouts = env.run_trial(tasks, agent).rollouts
+    assert (tmp_path / "once").is_dir()
+    assert [rollout.error for rollout in rollouts] == [None] * 4
+    assert [len(rollout.episodes[0].steps) for rollout in rollouts] == [2] * 4
+    expected = env.run_trial([{"script": calm}] * 4, agent).rollouts
+    for one, other in zip(rollouts, expected, strict=True):
+        for row, same in zip(one.rows, other.rows, strict=True):
+            assert np.array_equal(row.token_ids, same.token_ids) and row.begins == same.begins
+    always = CALL + KILL_WORKER + CALL + "echo 1"
+    rollouts = env.run_trial([{"script": script} for script in (calm, always)], agent).rollouts
+    assert rollouts[0].error is None, rollouts[0].error
+    assert "the worker process died" in rollouts[1].error
+    stop_workers()
+    assert soon(lambda: not psutil.Process().children(recursive=True))
