@@ -132,11 +132,18 @@ class _Delivery(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = asyncio.create_task(_gone(receive))
         try:
-            await asyncio.wait({gone, self._exchange.task}, return_when=asyncio.FIRST_COMPLETED)
+            await self._wait(gone)
             if gone.done() or not await self._sent(send, gone):
                 self._exchanges.left(self._exchange)
         finally:
             gone.cancel()
+
+    async def _wait(self, gone: asyncio.Task[None]) -> None:
+        """Wait for the answer or the client's end. Raises CallRefused."""
+        try:
+            await asyncio.wait({gone, self._exchange.task}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError as error:  # only at the server's end; uvicorn would log it
+            raise CallRefused("the server ended", 503, "server_error") from error
 
     async def _sent(self, send: Send, gone: asyncio.Task[None]) -> bool:
         """Whether all of it was sent to a client that was there. Raises CallRefused."""
@@ -201,16 +208,17 @@ def _json(content: JsonObject, status: int = 200) -> Response:
     return Response(to_json(content), status, media_type="application/json")
 
 
-def _refused(request: Request, error: Exception) -> Response:
+# A coroutine, as Starlette would hand a function to a thread, also while the server ends.
+async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallRefused)
     form = MessagesBody if request.url.path.endswith("/v1/messages") else CallBody
     return _json(form.error(error), error.status)
 
 
-def _no_such_route(request: Request, error: Exception) -> Response:
+async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     where = f"{request.method} {request.url.path[:200]}"
-    return _refused(request, CallRefused(f"{where}: {error.detail}", error.status_code))
+    return await _refused(request, CallRefused(f"{where}: {error.detail}", error.status_code))
 
 
 class _Faults:
@@ -226,4 +234,5 @@ class _Faults:
         except Exception:
             logger.exception("a request failed")
             failed = CallRefused("the server failed", 500, "server_error")
-            await _refused(Request(scope), failed)(scope, receive, send)
+            response = await _refused(Request(scope), failed)
+            await response(scope, receive, send)

@@ -26,7 +26,7 @@ def check_host(host: str, key: str | None) -> None:
     if host not in LOOPBACK and key is None:
         raise ConfigError(
             f"on {host} others can reach the server: name the environment variable of a key that "
-            "clients need, or leave the host away"
+            "clients need, or leave out the host"
         )
 
 
