@@ -60,13 +60,15 @@ class Called:
 @dataclass
 class Notes:
     """What a program did: its calls in their order (a list where that is open), the rewards that
-    it posted by the number of calls before, what it returned, and what it should not have met."""
+    it posted by the number of calls before, what it returned, and what it should not have met.
+    `ended` is set when it notes nothing more, which may be after the end of its rollout."""
 
     calls: list[Called | list[Called]] = field(default_factory=list)
     posted: dict[int, float] = field(default_factory=dict)
     result: Any = None
     over: bool = False
     wrong: list[str] = field(default_factory=list)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     @property
     def count(self) -> int:

@@ -88,6 +88,7 @@ class _Programs(ProgramEnv):
             )
         finally:
             CLOSED_KEYS[:] = [*CLOSED_KEYS[-9:], client.api_key] if self.notes[number].over else []
+            self.notes[number].ended.set()
 
 
 def check(scripts: list[Script]) -> bool:
@@ -99,6 +100,7 @@ def check(scripts: list[Script]) -> bool:
     tasks = [{"number": number} for number in range(len(scripts))]
     rollouts = env.run_trial(tasks, agent).rollouts
     for script, notes, rollout in zip(scripts, env.notes, rollouts, strict=True):
+        assert notes.ended.wait(20)
         assert not notes.wrong, notes.wrong
         _check_rollout(script, notes, rollout, env.engine.sampled[rollout.session_id])
     _nothing_stays(before)
