@@ -212,13 +212,13 @@ def test_bodies_that_are_no_json_and_other_routes_are_refused(served):
 
 
 def test_a_key_is_wanted_everywhere_but_at_health(serve, connect):
-    served = serve(key="secret")
+    served = serve(key="key-of-the-test")
     assert httpx.get(f"{served.url}/health").status_code == 200
     for path in ("/v1/completions", "/pause", "/collective_rpc"):
         assert served.post(path).status_code == 401
         assert served.post(path, key="wrong").status_code == 401
-    assert served.post(key="secret").status_code == 200
-    assert ask(connect(served, api_key="secret"), requests(2))["s1"].error is None
+    assert served.post(key="key-of-the-test").status_code == 200
+    assert ask(connect(served, api_key="key-of-the-test"), requests(2))["s1"].error is None
 
 
 def test_a_pause_lets_open_requests_end_and_holds_the_others(serve):
