@@ -40,7 +40,7 @@ def said(text, *calls, ending=None):
             for i, (name, given) in enumerate(calls)
         ]
     ending = ending or ("tool_calls" if calls else "stop")
-    return ModelAnswer(message, ending, 7, [11, 12, 13], [-0.5, -0.25, -0.125])
+    return ModelAnswer(message, ending, 7, 3)
 
 
 class Script:

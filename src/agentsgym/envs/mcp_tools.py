@@ -61,11 +61,11 @@ class McpTools:
     def tools(self) -> "list[McpTool]":
         """The server's tools. Raises ConfigError if the server does not start or answer."""
         try:
-            found = in_time(_listed(self.session()), START_SECONDS)
+            listed = in_time(_listed(self.session()), START_SECONDS)
         except Exception as error:
             self.close()
             raise ConfigError(f"the MCP server {self._server}: {_reason(error)}") from error
-        return [McpTool(self, one) for one in found]
+        return [McpTool(self, one) for one in listed]
 
     def session(self) -> Any:
         """The open session of the server. Raises ToolError if there is none in time."""
@@ -211,13 +211,13 @@ def _last(words: Any) -> str:
 
 async def _listed(session: Any) -> list[Any]:
     """All tools of a server, which may list them in parts."""
-    found, cursor = [], None
+    tools, cursor = [], None
     while True:
         part = await session.list_tools(cursor)
-        found += part.tools
+        tools += part.tools
         cursor = part.nextCursor
         if not cursor:
-            return found
+            return tools
 
 
 def _reason(error: BaseException) -> str:

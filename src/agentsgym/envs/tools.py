@@ -88,13 +88,18 @@ class ToolEnv(MultistepEnv):
     def _step_episode(
         self, session_id: str, state: dict[str, Any], action: str
     ) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
-        said = ToolAction.of_text(action)
-        if not said.attempted:
-            grade = self.grade(state, said.content)
+        called = ToolAction.of_text(action)
+        if not called.attempted:
+            grade = self.grade(state, called.content)
             won = {"win": grade} if isinstance(grade, bool) else {}
-            return {**state, "results": []}, float(grade), True, {**won, "metrics": said.metrics(0)}
+            return (
+                {**state, "results": []},
+                float(grade),
+                True,
+                {**won, "metrics": called.metrics(0)},
+            )
         texts, executed = [], 0
-        for call in said.calls:
+        for call in called.calls:
             try:
                 text = self._run(state, call["name"], call["arguments"])
                 executed += 1
@@ -103,10 +108,10 @@ class ToolEnv(MultistepEnv):
                 kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
                 text = f"Error: {kind}{error}"
             texts.append(cut(text, self.config.result_characters))
-        answers = results(said, texts)
-        if said.unread:
+        answers = results(called, texts)
+        if called.unread:
             answers.append(Message(role="user", content=UNREAD))
-        info = {"malformed": not said.calls, "metrics": said.metrics(executed)}
+        info = {"malformed": not called.calls, "metrics": called.metrics(executed)}
         return {**state, "results": answers}, 0.0, False, info
 
     def _run(self, state: dict[str, Any], name: str, arguments: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentsgym.rollout.answers import StepAnswer, checked_number, checked_text, read_answer
-from agentsgym.rollout.said import Said
+from agentsgym.rollout.parsed_action import ParsedAction
 from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action, spoken
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Step
 from agentsgym.types.tool_actions import NO_ACT
@@ -39,14 +39,14 @@ def play_episode(session: Session) -> EpisodeGenerator:
     stop_reason = _observe(session)
     while stop_reason is None:
         action = clean_action((yield session.request_action()))
-        said = session.read(action)
-        if not session.fits(action, said):
+        parsed = session.read(action)
+        if not session.fits(action, parsed):
             session.withdraw()
             stop_reason = OVER_BUDGET
             break
-        step = _take_step(session, action, said)
+        step = _take_step(session, action, parsed)
         mistakes = mistakes + 1 if step.malformed else 0
-        stop_reason = _stop_reason(session, step, mistakes) or _observe(session, said)
+        stop_reason = _stop_reason(session, step, mistakes) or _observe(session, parsed)
     return finish(session, stop_reason)
 
 
@@ -57,15 +57,15 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     if not session.observe(reflection_request(session)):
         return None
     action = clean_action((yield session.request_action("reflection")))
-    said = session.read(action)
-    if not session.fits(action, said):
+    parsed = session.read(action)
+    if not session.fits(action, parsed):
         session.withdraw()
         return None
-    session.act(action, said)
+    session.act(action, parsed)
     step = Step(
         index=len(session.steps),
         observation=session.observation,
-        action=said.text,
+        action=parsed.text,
         reward=0.0,
         done=False,
         truncated=action.truncated,
@@ -106,11 +106,11 @@ def last_answer(session: Session) -> str:
         return ""
 
 
-def _observe(session: Session, said: Said | None = None) -> str | None:
-    """Get the next prompt from the environment, if the last action `said` something valid; return a
+def _observe(session: Session, parsed: ParsedAction | None = None) -> str | None:
+    """Get the next prompt from the environment, if the last action was valid; return a
     stop reason if the budget has no room."""
     prompt: Any = NO_ACT
-    if said is None or said.valid:
+    if parsed is None or parsed.valid:
         prompt = session.host._format_prompt(session.state, len(session.steps))
     if not isinstance(prompt, ModelCall | list):
         prompt = checked_text(prompt, "_format_prompt")
@@ -119,11 +119,11 @@ def _observe(session: Session, said: Said | None = None) -> str | None:
     return None if session.observe(prompt) else OVER_BUDGET
 
 
-def _take_step(session: Session, action: GenerationResult, said: Said) -> Step:
+def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction) -> Step:
     env, sid = session.host, session.session_id
-    tokens = session.act(action, said)
-    text = said.text if session.call is None else session.answer(action).to_json()
-    if said.valid:
+    tokens = session.act(action, parsed)
+    text = parsed.text if session.call is None else session.answer(action).to_json()
+    if parsed.valid:
         answer = read_answer(env._step_episode(sid, env.active_states[sid], text))
     else:
         anchor = session.steps[-1].info.get("anchor") if session.steps else None
@@ -135,10 +135,10 @@ def _take_step(session: Session, action: GenerationResult, said: Said) -> Step:
     step = Step(
         index=len(session.steps),
         observation=session.observation,
-        action=said.text if session.call is None else spoken(said.message),
+        action=parsed.text if session.call is None else spoken(parsed.message),
         reward=checked_number(answer.reward - penalty, "reward"),
         done=answer.done,
-        info=_with_metrics(answer.info, said),
+        info=_with_metrics(answer.info, parsed),
         malformed=answer.malformed,
         truncated=action.truncated,
         anchor=session.steps[-1].info.get("anchor") if session.steps else None,
@@ -149,10 +149,10 @@ def _take_step(session: Session, action: GenerationResult, said: Said) -> Step:
     return step
 
 
-def _with_metrics(info: Mapping[str, Any], said: Said) -> Mapping[str, Any]:
-    if not said.metrics:
+def _with_metrics(info: Mapping[str, Any], parsed: ParsedAction) -> Mapping[str, Any]:
+    if not parsed.metrics:
         return info
-    return {**info, "metrics": {**info.get("metrics", {}), **said.metrics}}
+    return {**info, "metrics": {**info.get("metrics", {}), **parsed.metrics}}
 
 
 def _replace_rewards(session: Session, rewards: Sequence[float]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.known_game import known_play
-from agentsgym.generation.serving.calls import Ending, ModelAnswer
-from agentsgym.rollout.said import Said, answered, plainly, with_tools
+from agentsgym.generation.serving.calls import ModelAnswer
+from agentsgym.rollout.parsed_action import ParsedAction, following, plain_action, tool_action
 from agentsgym.tokens.calls import CallTranscript
 from agentsgym.types import (
     ActionKind,
@@ -28,7 +28,7 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
-from agentsgym.types.records import Floats
+from agentsgym.types.records import Floats, count_calls
 from agentsgym.types.text import clean_text, short_repr
 from agentsgym.types.tool_actions import ToolAction
 
@@ -140,7 +140,7 @@ class Session:
         if isinstance(prompt, ModelCall):
             self._observe_call(prompt)
         else:
-            self._observe_messages(answered(prompt, self.messages))
+            self._observe_messages(following(prompt, self.messages))
         left = self.tokens_left()
         if left is None or left > 0:
             return True
@@ -168,24 +168,24 @@ class Session:
         del self.messages[len(self.messages) - self._new_messages :]
         self.transcript.withdraw()
 
-    def read(self, action: GenerationResult) -> Said:
+    def read(self, action: GenerationResult) -> ParsedAction:
         """What an action says."""
         if self.call is not None and action.token_ids is not None:
             parsed = self.transcript.answer(action, self.call)
             called = ToolAction.of_message(parsed.message, parsed.attempted)
             metrics = called.metrics() if self.call.tools else {}
-            return Said(parsed.message, action.text, metrics=metrics)
+            return ParsedAction(parsed.message, action.text, metrics=metrics)
         tools = self.env.tool_schemas if self.call is None else self.call.tools
         if not tools:
-            return plainly(action)
-        calls = sum(len(message.get("tool_calls", ())) for message in self.messages)
+            return plain_action(action)
+        calls = count_calls(self.messages)
         acts = self.call is None and self.env.config.action_form == "tool"
-        return with_tools(action, self.transcript.codec, self.action_kind, calls, acts=acts)
+        return tool_action(action, self.transcript.codec, self.action_kind, calls, acts=acts)
 
-    def fits(self, action: GenerationResult, said: Said) -> bool:
+    def fits(self, action: GenerationResult, parsed: ParsedAction) -> bool:
         """Whether the budget has room for an action. An engine's always fits, because it is cut."""
         left = self.tokens_left()
-        return left is None or len(self.transcript.ids_of(action, said.message)) <= left
+        return left is None or len(self.transcript.ids_of(action, parsed.message)) <= left
 
     def tokens_left(self) -> int | None:
         """How many more tokens the row may have; None without a limit."""
@@ -218,26 +218,18 @@ class Session:
         same = cap == self.sampling.max_tokens and stop == self.sampling.stop
         return self.sampling if same else replace(self.sampling, max_tokens=cap, stop=stop)
 
-    def act(self, action: GenerationResult, said: Said) -> int:
+    def act(self, action: GenerationResult, parsed: ParsedAction) -> int:
         """Record the agent's action; return its number of agent tokens."""
-        span = self.transcript.act(action, self.episode, len(self.steps), said.message)
-        self.messages.append(said.message)
+        span = self.transcript.act(action, self.episode, len(self.steps), parsed.message)
+        self.messages.append(parsed.message)
         self.sampled_tokens += len(action.token_ids or ())
         self.policy_version = action.policy_version
         return span.length if span else 0
 
     def answer(self, action: GenerationResult) -> ModelAnswer:
         """The recorded action as the answer to the program's call."""
-        message = self.messages[-1]
-        ids = action.token_ids or ()
-        ending: Ending = "tool_calls" if message.get("tool_calls") else "stop"
-        return ModelAnswer(
-            message=message,
-            ending="length" if action.truncated else ending,
-            prompt_tokens=max(0, len(self.transcript.context) - len(ids)),
-            token_ids=ids,
-            logprobs=action.logprobs or (),
-        )
+        read = len(self.transcript.context) - len(action.token_ids or ())
+        return ModelAnswer.of(self.messages[-1], action, max(0, read))
 
     def where(self) -> str:
         """The position in the run, for error messages."""

@@ -44,7 +44,7 @@ def application(
         root: the model's directory, or its name on the hub.
         key: what clients must send; None if nothing.
         max_model_len: the most tokens of context and answer; None: what the model has.
-        weights: a `ServedWeights`; None: the engine's model takes those that clients name.
+        weights: a `ReplaceableWeights`; None: the engine's model takes those that clients name.
     """
     from agentsgym.generation.serving.app import create_app
     from agentsgym.generation.serving.batcher import Batcher

@@ -18,6 +18,7 @@ from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
+from agentsgym.types.records import count_calls
 
 REASONS = {
     "history": "earlier turns were changed or dropped",
@@ -89,8 +90,7 @@ class CallTranscript(Transcript):
         """The answer to `call` as the program gets it."""
         if action.token_ids is None or self._codec is None:
             return ParsedAnswer({"role": "assistant", "content": action.text})
-        earlier = sum(len(message.get("tool_calls", ())) for message in call.messages)
-        return self._codec.answer(action.token_ids, earlier)
+        return self._codec.answer(action.token_ids, count_calls(call.messages))
 
     def act(
         self, action: GenerationResult, episode: int, step: int, message: Message | None = None

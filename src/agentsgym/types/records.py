@@ -1,7 +1,7 @@
 """The nouns of play: messages, steps, episodes, trials, rows of tokens, rollouts. No tensors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NotRequired, Self, TypedDict
@@ -51,6 +51,11 @@ class Message(TypedDict):
 def copy_message(message: Message) -> Message:
     """A copy of a message that can be changed without changing the record."""
     return deepcopy(message) if "tool_calls" in message else message.copy()
+
+
+def count_calls(messages: Sequence[Message]) -> int:
+    """How many calls of tools a conversation has."""
+    return sum(len(message.get("tool_calls", ())) for message in messages)
 
 
 @dataclass(frozen=True, slots=True)

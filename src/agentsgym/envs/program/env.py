@@ -12,7 +12,7 @@ from pydantic import Field
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.program.run import ClientSettings, Ended, ProgramRun
+from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun
 from agentsgym.envs.program.server import program_server
 from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
 from agentsgym.envs.task_file import TaskFile
@@ -142,7 +142,7 @@ class ProgramEnv(MultistepEnv):
             else:
                 run.start_function(lambda: self.run(task_data, client))
             event = self._next(run, until, 0)
-            if isinstance(event, Ended):
+            if isinstance(event, ProgramEnd):
                 raise ProgramFailed(f"the program ended without a call of the model{_said(event)}")
         except BaseException:
             server.close(run, "the session has failed")
@@ -167,7 +167,7 @@ class ProgramEnv(MultistepEnv):
         reward, info = _outcome(event, posted)
         return state, reward, True, info
 
-    def _next(self, run: ProgramRun, until: float, calls: int) -> ModelCall | Ended:
+    def _next(self, run: ProgramRun, until: float, calls: int) -> ModelCall | ProgramEnd:
         """What the program does next. Raises ProgramFailed if it fails or its time is over."""
         try:
             event = run.next_event(until - time.monotonic())
@@ -176,12 +176,12 @@ class ProgramEnv(MultistepEnv):
                 f"the program made {calls} calls of the model and did not end within "
                 f"time_limit={self.config.time_limit:g} s"
             ) from None
-        if isinstance(event, Ended) and event.error is not None:
+        if isinstance(event, ProgramEnd) and event.error is not None:
             raise ProgramFailed(f"the program failed after {calls} calls: {event.error.strip()}")
         return event
 
 
-def _outcome(end: Ended, posted: tuple[float, ...]) -> tuple[float, dict[str, Any]]:
+def _outcome(end: ProgramEnd, posted: tuple[float, ...]) -> tuple[float, dict[str, Any]]:
     """The last step's reward and info, with what was `posted` for each step. Raises ProgramFailed
     for a result that is no reward."""
     result = dict(end.result) if isinstance(end.result, Mapping) else {"reward": end.result}
@@ -204,5 +204,5 @@ def _number(reward: Any) -> float:
     )
 
 
-def _said(end: Ended) -> str:
+def _said(end: ProgramEnd) -> str:
     return f": {end.output.strip()}" if end.output.strip() else ""

@@ -87,7 +87,7 @@ class ClientSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProgramEnd:
     """The end of a program: its `result`, or the `error` that ended it; and a command's output."""
 
     result: Any = None
@@ -114,7 +114,7 @@ class ProgramRun:
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
         self._answering: _Open | None = None
-        self._end: Ended | None = None
+        self._end: ProgramEnd | None = None
         self._closed = ""
         self._posted = 0.0
         self._answered = False
@@ -173,7 +173,7 @@ class ProgramRun:
             daemon=True,
         ).start()
 
-    def next_event(self, seconds: float) -> ModelCall | Ended:
+    def next_event(self, seconds: float) -> ModelCall | ProgramEnd:
         """The program's next call, or its end, which comes before calls that nobody waits for any
         more. Raises TimeoutError after `seconds`."""
         until = time.monotonic() + seconds
@@ -221,9 +221,9 @@ class ProgramRun:
             if inspect.isawaitable(result):
                 result = asyncio.run(_wait_for(result))
         except BaseException:
-            self._ended(Ended(error=traceback.format_exc()))
+            self._ended(ProgramEnd(error=traceback.format_exc()))
         else:
-            self._ended(Ended(result))
+            self._ended(ProgramEnd(result))
 
     def _watch_command(
         self,
@@ -243,23 +243,23 @@ class ProgramRun:
         written = reward_file.read_text(errors="replace") if reward_file.is_file() else ""
         folder.cleanup()
         if status:
-            self._ended(Ended(error=f"exit status {status}\n{output}", output=output))
+            self._ended(ProgramEnd(error=f"exit status {status}\n{output}", output=output))
         else:
             line = written.strip() or (output.strip().splitlines() or [""])[-1]
             self._ended(_of_line(line, output))
 
-    def _ended(self, end: Ended) -> None:
+    def _ended(self, end: ProgramEnd) -> None:
         self._end = end
         self._events.put(None)
 
 
-def _of_line(line: str, output: str) -> Ended:
+def _of_line(line: str, output: str) -> ProgramEnd:
     """The end of a command that wrote `line` as its result."""
     try:
-        return Ended(json.loads(line), output=output)
+        return ProgramEnd(json.loads(line), output=output)
     except (ValueError, RecursionError):
         text = f"its last line must be the reward (a number, a list or a JSON object), got {line!r}"
-        return Ended(error=text[:1000], output=output)
+        return ProgramEnd(error=text[:1000], output=output)
 
 
 async def _wait_for(result: Any) -> Any:

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentsgym.generation.serving.calls import Backend, CallRefused
 from agentsgym.generation.serving.chat import ChatBody
-from agentsgym.generation.serving.exchanges import Exchange, Exchanges
+from agentsgym.generation.serving.exchanges import CallTask, Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
@@ -123,7 +123,7 @@ async def _health(request: Request) -> Response:
 class _Delivery(Response):
     """Waits for an exchange's answer and sends it, unless its client goes."""
 
-    def __init__(self, exchanges: Exchanges, exchange: Exchange, body: CallBody) -> None:
+    def __init__(self, exchanges: Exchanges, exchange: CallTask, body: CallBody) -> None:
         super().__init__()
         self._exchanges = exchanges
         self._exchange = exchange

@@ -23,7 +23,7 @@ class EngineDied(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
+class _Waiting:
     """A request for an answer of `model`, and who waits for it."""
 
     request: GenerationRequest
@@ -59,11 +59,11 @@ class Batcher:
         """What ended the thread."""
         self._changed = threading.Condition()  # guards what follows
         self._news = False
-        self._asked: deque[_Asked] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._actions: deque[_Action] = deque()
-        self._dropped: list[_Asked] = []
+        self._dropped: list[_Waiting] = []
         self._sessions: set[str] = set()
-        self._open: dict[str, _Asked] = {}  # the thread's own
+        self._open: dict[str, _Waiting] = {}  # the thread's own
         if hasattr(engine, "interrupted"):
             engine.interrupted = lambda: self._news
         self._thread = threading.Thread(target=self._run, name="agentsgym-batcher", daemon=True)
@@ -81,13 +81,13 @@ class Batcher:
             if not name or name in self._sessions:
                 name = f"{name}#{next(self._numbers)}"
             self._sessions.add(name)
-            asked = _Asked(replace(request, session_id=name), model, future)
-            self._put(self._asked, asked)
+            waiting = _Waiting(replace(request, session_id=name), model, future)
+            self._put(self._waiting, waiting)
         try:
             return await future
         except asyncio.CancelledError:
             with self._changed:
-                self._dropped.append(asked)
+                self._dropped.append(waiting)
                 self._wake()
             raise
 
@@ -148,7 +148,7 @@ class Batcher:
             with self._changed:
                 self.failure = self.failure or error
         with self._changed:
-            waiting = [one.future for one in (*self._open.values(), *self._asked)]
+            waiting = [one.future for one in (*self._open.values(), *self._waiting)]
             waiting += [one.future for one in self._actions]
         _deliver([(future, None, self._died()) for future in waiting])
 
@@ -162,56 +162,56 @@ class Batcher:
             self._news = False
             self._drop()
             action = self._actions.popleft() if self._actions and not self._open else None
-            asked = [] if self._actions or action else self._admissible()
+            waiting = [] if self._actions or action else self._admissible()
         if action is not None:
             _deliver([_called(action)])
             self._model = None  # it may have changed the weights
-        for one in asked:
+        for one in waiting:
             self._begin(one)
         return True
 
     def _is_idle(self) -> bool:
-        waiting = self._asked and not self.paused
+        waiting = self._waiting and not self.paused
         return not (waiting or self._open or self._actions or self._dropped or self.failure)
 
-    def _admissible(self) -> list[_Asked]:
+    def _admissible(self) -> list[_Waiting]:
         """The requests that may begin now: those for the model that is being sampled from, or else
         for the next one."""
-        if self.paused or not self._asked:
+        if self.paused or not self._waiting:
             return []
-        model = self._model if self._open else self._asked[0].model
-        same = itertools.takewhile(lambda one: one.model == model, self._asked)
+        model = self._model if self._open else self._waiting[0].model
+        same = itertools.takewhile(lambda one: one.model == model, self._waiting)
         chosen = list(same)
         for _ in chosen:
-            self._asked.popleft()
+            self._waiting.popleft()
         return chosen
 
-    def _begin(self, asked: _Asked) -> None:
-        name = asked.request.session_id
+    def _begin(self, waiting: _Waiting) -> None:
+        name = waiting.request.session_id
         try:
-            if asked.model != self._model:
+            if waiting.model != self._model:
                 self._model = None
-                self._select(asked.model)
-                self._model = asked.model
-            self._engine.submit([asked.request])
+                self._select(waiting.model)
+                self._model = waiting.model
+            self._engine.submit([waiting.request])
         except Exception as error:  # a fault of one request must not end the others
             self._sessions.discard(name)
-            _deliver([(asked.future, None, error)])
+            _deliver([(waiting.future, None, error)])
         else:
-            self._open[name] = asked
+            self._open[name] = waiting
 
     def _hand_over(self, results: Sequence[GenerationResult]) -> None:
         answered = [(self._open.pop(result.session_id), result) for result in results]
         self._sessions.difference_update(result.session_id for result in results)
-        _deliver([(asked.future, result, None) for asked, result in answered])
+        _deliver([(waiting.future, result, None) for waiting, result in answered])
 
     def _drop(self) -> None:
         """Forget requests for which nobody waits any more."""
-        for asked in self._dropped:
-            name = asked.request.session_id
-            if asked in self._asked:
-                self._asked.remove(asked)
-            elif self._open.get(name) is asked:
+        for waiting in self._dropped:
+            name = waiting.request.session_id
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            elif self._open.get(name) is waiting:
                 self._engine.release([name])
                 del self._open[name]
             else:  # it was answered meanwhile

@@ -5,21 +5,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from agentsgym.types import Message, ModelCall
+from agentsgym.types import GenerationResult, Message, ModelCall
 
 Ending = Literal["stop", "length", "tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """The answer to a call: the assistant's `message`, why it ended, how many tokens were read
-    and the sampled `token_ids` with their log-probabilities (nats)."""
+    """The answer to a call: the assistant's `message`, why it ended, and how many tokens were read
+    and sampled."""
 
     message: Message
     ending: Ending
     prompt_tokens: int
-    token_ids: Sequence[int]
-    logprobs: Sequence[float]
+    completion_tokens: int
+
+    @classmethod
+    def of(cls, message: Message, result: GenerationResult, prompt_tokens: int) -> Self:
+        """The answer that `message` makes of an engine's result."""
+        ending: Ending = "tool_calls" if message.get("tool_calls") else "stop"
+        return cls(
+            message,
+            "length" if result.truncated else ending,
+            prompt_tokens,
+            len(result.token_ids or ()),
+        )
 
     def to_json(self) -> str:
         """The answer as a JSON text."""

@@ -26,10 +26,10 @@ class _Message(Body):
 
     def message(self) -> Message:
         if self.role == "tool":
-            return wire.result(self.tool_call_id, self.content)
+            return wire.tool_message(self.tool_call_id, self.content)
         if self.role != "assistant":
-            return wire.said(self.role, self.content)
-        return wire.answered(self.content, self.tool_calls)
+            return wire.text_message(self.role, self.content)
+        return wire.assistant_message(self.content, self.tool_calls)
 
 
 class _StreamOptions(Body):

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.generation.serving.batcher import Batcher, EngineDied
-from agentsgym.generation.serving.calls import CallRefused, Ending, ModelAnswer
+from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.tokens import codec_for
 from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
+from agentsgym.types.records import count_calls
 from agentsgym.types.requests import context_overflow, is_context_overflow
 
 _ANSWER_TOKENS = 1024
@@ -78,12 +79,8 @@ class EngineBackend:
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
         sampling = SamplingParams(most, stop=call.stop)
         result = await self.sample(GenerationRequest("", context, sampling, new_seed()))
-        ids, logprobs = result.token_ids or (), result.logprobs or ()
-        made = sum(len(message.get("tool_calls", ())) for message in call.messages)
-        message = codec.answer(ids, made).message
-        called: Ending = "tool_calls" if message.get("tool_calls") else "stop"
-        ending = "length" if result.truncated else called
-        return ModelAnswer(message, ending, len(context), ids, logprobs)
+        parsed = codec.answer(result.token_ids or (), count_calls(call.messages))
+        return ModelAnswer.of(parsed.message, result, len(context))
 
     async def reward(self, key: str, session: str, value: float) -> None:
         """Raises CallRefused: nothing is trained here."""

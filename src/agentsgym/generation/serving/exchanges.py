@@ -20,7 +20,7 @@ _KEYS = 4096  # a backend that takes any key gets no more
 
 
 @dataclass(frozen=True, eq=False)
-class Exchange:
+class CallTask:
     """A call of the backend: the request's digest and name, the task that answers, and what its
     replies have in common."""
 
@@ -34,8 +34,8 @@ class Exchange:
 
 @dataclass(frozen=True)
 class _Kept:
-    named: OrderedDict[str, Exchange] = field(default_factory=OrderedDict)
-    left: list[Exchange] = field(default_factory=list)
+    named: OrderedDict[str, CallTask] = field(default_factory=OrderedDict)
+    left: list[CallTask] = field(default_factory=list)
 
 
 class Exchanges:
@@ -51,7 +51,7 @@ class Exchanges:
         digest: bytes,
         name: str | None,
         answer: Callable[[], Coroutine[Any, Any, ModelAnswer]],
-    ) -> Exchange:
+    ) -> CallTask:
         """The call that a request repeats, or a new one. `name` is its idempotency key. Raises
         CallRefused if another request has that name."""
         kept = self._of(key)
@@ -63,7 +63,7 @@ class Exchanges:
             if name is None and exchange.digest == digest:
                 kept.left.remove(exchange)
                 return exchange
-        made = Exchange(key, digest, name, asyncio.get_running_loop().create_task(answer()))
+        made = CallTask(key, digest, name, asyncio.get_running_loop().create_task(answer()))
         self._running.add(made.task)
         made.task.add_done_callback(lambda _: self._ended(made))
         if name is not None:
@@ -72,7 +72,7 @@ class Exchanges:
                 kept.named.popitem(last=False)
         return made
 
-    def left(self, exchange: Exchange) -> None:
+    def left(self, exchange: CallTask) -> None:
         """The client of this exchange has gone before it got the answer."""
         kept = self._kept.get(exchange.key)  # none if the key was forgotten meanwhile
         if kept is not None and exchange.name is None and not _failed(exchange.task):
@@ -89,7 +89,7 @@ class Exchanges:
             self._kept.popitem(last=False)
         return kept
 
-    def _ended(self, exchange: Exchange) -> None:
+    def _ended(self, exchange: CallTask) -> None:
         self._running.discard(exchange.task)
         failed = _failed(exchange.task)  # always read: asyncio logs errors that nobody read
         kept = self._kept.get(exchange.key)

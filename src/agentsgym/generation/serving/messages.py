@@ -55,11 +55,11 @@ class _UserTurn(Body):
                 texts.append(block.text)
                 continue
             if texts:
-                yield wire.said("user", texts)
+                yield wire.text_message("user", texts)
             texts = []
-            yield wire.result(block.tool_use_id, block.content)
+            yield wire.tool_message(block.tool_use_id, block.content)
         if texts or not self.content:
-            yield wire.said("user", texts)
+            yield wire.text_message("user", texts)
 
 
 class _AssistantTurn(Body):
@@ -69,7 +69,7 @@ class _AssistantTurn(Body):
     def messages(self) -> Iterator[Message]:
         texts = [block.text for block in self.content if isinstance(block, _TextBlock)]
         calls = [block for block in self.content if isinstance(block, _ToolUse)]
-        yield wire.answered(texts, calls)
+        yield wire.assistant_message(texts, calls)
 
 
 _Turn = Annotated[_UserTurn | _AssistantTurn, Field(discriminator="role")]
@@ -94,7 +94,7 @@ class MessagesBody(CallBody):
             why = "the last message is the assistant's: answers cannot be begun here"
             raise CallRefused(why, param="messages")
         if any(self.system):
-            yield wire.said("system", self.system)
+            yield wire.text_message("system", self.system)
         for turn in self.messages:
             yield from turn.messages()
 

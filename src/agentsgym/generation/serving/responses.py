@@ -47,18 +47,18 @@ class ResponsesBody(CallBody):
 
     def conversation(self) -> list[Message]:
         """The messages; calls belong to the answer before them."""
-        messages = [wire.said("system", [self.instructions])] if self.instructions else []
+        messages = [wire.text_message("system", [self.instructions])] if self.instructions else []
         for item in self.input:
             if isinstance(item, _Output):
-                messages.append(wire.result(item.call_id, item.output))
+                messages.append(wire.tool_message(item.call_id, item.output))
             elif isinstance(item, _Call):
                 if not messages or messages[-1]["role"] != "assistant":
-                    messages.append(wire.answered([]))
+                    messages.append(wire.assistant_message([]))
                 messages[-1].setdefault("tool_calls", []).append(item.tool_call())
             elif item.role == "assistant":
-                messages.append(wire.answered(item.content))
+                messages.append(wire.assistant_message(item.content))
             else:
-                messages.append(wire.said(item.role, item.content))
+                messages.append(wire.text_message(item.role, item.content))
         return messages
 
     def answer(self, reply: Reply) -> JsonObject:

@@ -35,7 +35,7 @@ _OFF: dict[str, Any] = {
 _CLIENT_WENT = 499  # nginx's status for it
 
 
-class ServedWeights(Protocol):
+class ReplaceableWeights(Protocol):
     """The weights that an engine samples from. The last three are called in its thread, while no
     request is open."""
 
@@ -113,7 +113,7 @@ class VersionBody(Body):
 class VLLMApi:
     """The endpoints, for clients with the key of `backend`, which has the engine."""
 
-    def __init__(self, backend: EngineBackend, weights: ServedWeights) -> None:
+    def __init__(self, backend: EngineBackend, weights: ReplaceableWeights) -> None:
         self._backend = backend
         self._batcher = backend.batcher
         self._facts = backend.facts

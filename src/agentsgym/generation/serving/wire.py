@@ -238,17 +238,17 @@ def _with_names(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(read)
 
 
-def said(role: str, texts: Iterable[str]) -> Message:
+def text_message(role: str, texts: Iterable[str]) -> Message:
     """A message of the system or the user, in one or several parts."""
     return Message(role="system" if role == "developer" else role, content="\n".join(texts))
 
 
-def result(call: str, texts: Iterable[str]) -> Message:
+def tool_message(call: str, texts: Iterable[str]) -> Message:
     """The result of a tool's call."""
     return Message(role="tool", content="\n".join(texts), tool_call_id=call)
 
 
-def answered(texts: Iterable[str], calls: Sequence[Called] = ()) -> Message:
+def assistant_message(texts: Iterable[str], calls: Sequence[Called] = ()) -> Message:
     """An earlier answer of the model. A client may have cut its text, which was one."""
     message = Message(role="assistant", content="".join(texts))
     if calls:
@@ -284,7 +284,7 @@ class Reply:
     @property
     def tokens(self) -> tuple[int, int]:
         """How many were read and how many written."""
-        return self.answer.prompt_tokens, len(self.answer.token_ids)
+        return self.answer.prompt_tokens, self.answer.completion_tokens
 
 
 def to_json(value: Any) -> str:

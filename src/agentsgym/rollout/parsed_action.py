@@ -15,7 +15,7 @@ from agentsgym.types.tool_actions import ToolAction, acting
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedAction:
     """An action as the `message` of the conversation and as `text`. If it is not `valid`, there is
     nothing that the environment could do. `metrics` count its calls of the tool `act`."""
 
@@ -25,14 +25,14 @@ class Said:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-def plainly(action: GenerationResult) -> Said:
+def plain_action(action: GenerationResult) -> ParsedAction:
     """An action where there are no tools."""
-    return Said({"role": "assistant", "content": action.text}, action.text)
+    return ParsedAction({"role": "assistant", "content": action.text}, action.text)
 
 
-def with_tools(
+def tool_action(
     action: GenerationResult, codec: Codec | None, kind: ActionKind, first: int, *, acts: bool
-) -> Said:
+) -> ParsedAction:
     """An action where there are tools: the environment's own, or with `acts` the one tool whose
     argument is the action. The ids of its calls count from `first`."""
     if codec is None or action.token_ids is None:
@@ -45,15 +45,15 @@ def with_tools(
         called = ToolAction.of_message(parsed.message, parsed.attempted)
         message, text = parsed.message, called.text
     if kind == "reflection":
-        return Said(message, called.content)
+        return ParsedAction(message, called.content)
     if not acts:
-        return Said(message, text)
+        return ParsedAction(message, text)
     plain = called.act
     metrics = called.metrics(executed=int(plain is not None))
-    return Said(message, text if plain is None else plain, plain is not None, metrics)
+    return ParsedAction(message, text if plain is None else plain, plain is not None, metrics)
 
 
-def answered(prompt: str | Sequence[Message], before: Sequence[Message]) -> list[Message]:
+def following(prompt: str | Sequence[Message], before: Sequence[Message]) -> list[Message]:
     """What an environment says after the messages `before`. The k-th message of the role tool
     answers the k-th call of the answer before it, and a text answers each of the calls."""
     calls = before[-1].get("tool_calls", []) if before else []
