@@ -186,7 +186,7 @@ $(OLDEST)/.installed: constraints-trl-1.9.txt
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
-		-e ".[http,train]" hypothesis jmespath psutil pytest pytest-timeout pytest-xdist
+		-e ".[http,train]" hypothesis psutil pytest pytest-timeout pytest-xdist
 	@touch $@
 
 # The trackers' own dependencies lie over .venv's packages: MLflow, for one, wants an older pyarrow.

@@ -1,18 +1,14 @@
 """Our environments in TRL's own `GRPOTrainer`: docs/integrations/trl.md.
 
 `rollout_func` plays the rows of a dataset that `prompt_dataset` made and returns exact tokens,
-`episode_reward` is their reward. `environment_factory` gives a tool-calling model the environment
-as a tool.
+`episode_reward` is their reward.
 """
 
 from agentsgym.integrations.trl.prompts import prompt_dataset, task_prompt
 from agentsgym.integrations.trl.rollouts import RolloutFunc, episode_reward, rollout_func
-from agentsgym.integrations.trl.tools import ToolEnvironment, environment_factory
 
 __all__ = [
     "RolloutFunc",
-    "ToolEnvironment",
-    "environment_factory",
     "episode_reward",
     "prompt_dataset",
     "rollout_func",
