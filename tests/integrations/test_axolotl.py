@@ -74,9 +74,6 @@ def train(folder, monkeypatch):
     def run(output, section=None, **options):
         config = yaml.safe_load((EXAMPLES / "bandit.yaml").read_text())
         config["agentsgym"] |= section or {}
-        if "trainer" in config["agentsgym"]:  # settings of ours that Axolotl's trainers lack
-            for name in ("use_cpu", "advantage_estimator"):
-                config["agentsgym"].pop(name)
         file = folder / f"{output}.yaml"
         config |= {"output_dir": str(folder / output), **options}
         file.write_text(yaml.safe_dump(config))
@@ -161,32 +158,3 @@ SHORT = {"micro_batch_size": 16, "max_steps": 2, "save_steps": 2}
 def test_a_run_without_signal_ends_after_its_first_generation(train):
     with pytest.raises(NoSignal, match=r"0\.0% of the actions are legal.*signal_check=false"):
         train("hopeless", base_model="builtin:quickstart", **SHORT)
-
-
-def test_axolotls_own_trainer_trains_on_our_trials(train):
-    """With one advantage per rollout; tokens of the environment carry none of it."""
-    run = train("own", {"trainer": "axolotl"}, **SHORT)
-    first, second = logged(run).values()
-    assert first["grad_norm"] > 0 and second["reward"] >= 0
-    # The figures of our rollouts, and TRL's own mean length, which counts tokens of actions alone.
-    assert first["completions/mean_length"] == pytest.approx(first["agent_tokens"])
-
-
-def test_credit_of_steps_in_axolotls_own_trainer(train, monkeypatch):
-    """Advantages per token, 0 off the mask, and not one number for a whole rollout."""
-    from agentsgym.integrations.axolotl import ActionMaskTrainer
-
-    batches = []
-    inner = ActionMaskTrainer._compute_loss
-
-    def watched(trainer, model, inputs):
-        batches.append({name: inputs[name] for name in ("advantages", "tool_mask")})
-        return inner(trainer, model, inputs)
-
-    monkeypatch.setattr(ActionMaskTrainer, "_compute_loss", watched)
-    run = train("mask", {"trainer": "action_mask"}, **SHORT)
-    assert len(batches) == 2 and logged(run)[1]["grad_norm"] > 0
-    for batch in batches:
-        advantages, mask = batch["advantages"], batch["tool_mask"]
-        assert advantages.shape == mask.shape and not advantages[mask == 0].any()
-        assert max(len(set(row.tolist())) for row in advantages) > 2

@@ -17,7 +17,6 @@ from axolotl.integrations.base import PluginManager
 from agentsgym.envs import ConfigError
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.integrations.axolotl.plugin import section_of_this_run
-from agentsgym.integrations.trl.rollouts import SeveralRows
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "axolotl"
 
@@ -27,11 +26,9 @@ def load(tmp_path, monkeypatch):
     """Returns a function that reads bandit.yaml as Axolotl does, with other keys."""
     monkeypatch.setattr(PluginManager.get_instance(), "plugins", {})
 
-    def read(section=None, drop=(), **options):
+    def read(section=None, **options):
         config = yaml.safe_load((EXAMPLES / "bandit.yaml").read_text())
         config["agentsgym"] |= section or {}
-        for name in drop:
-            del config["agentsgym"][name]
         config["base_model"] = "builtin:quickstart"
         file = tmp_path / "config.yaml"
         file.write_text(yaml.safe_dump(config | {"output_dir": str(tmp_path)} | options))
@@ -66,8 +63,6 @@ def test_the_section_becomes_settings(load):
         ({"num_generations": 4}, "belongs to Axolotl: set trl.num_generations"),
         ({"env": None}, "agentsgym.env must be a string"),
         ({"eval_tasks": 0}, "agentsgym.eval_tasks must be greater than or equal to 1"),
-        ({"trainer": "trl"}, "agentsgym.trainer must be 'agentsgym', 'axolotl' or 'action_mask'"),
-        ({"trainer": "axolotl"}, "advantage_estimator has an effect only with agentsgym.trainer"),
         ({"env_config": [1]}, "agentsgym.env_config must be a dictionary"),
     ],
 )
@@ -92,13 +87,6 @@ def test_keys_of_axolotl_that_would_be_ignored_are_refused(load, options, words)
     with pytest.raises(ConfigError) as error:
         load(**options)
     assert words in str(error.value)
-
-
-def test_trials_of_several_rows_are_refused_with_the_tasks(load):
-    section = {"trainer": "axolotl", "env_config": {"episodes_per_trial": 2}}
-    load(section, drop=("use_cpu", "advantage_estimator"))
-    with pytest.raises(SeveralRows, match="carry='none' with episodes_per_trial=2"):
-        section_of_this_run().datasets()
 
 
 def test_a_configuration_may_be_registered_twice(load):
@@ -128,7 +116,7 @@ def test_the_examples_are_what_axolotl_accepts(load, name, tmp_path):
 
 def test_the_file_on_the_page_is_what_axolotl_accepts(load, tmp_path):
     page = (EXAMPLES.parents[1] / "docs/integrations/axolotl.md").read_text()
-    block, _ = re.findall(r"```yaml\n(base_model:.*?)```", page, re.DOTALL)
+    (block,) = re.findall(r"```yaml\n(base_model:.*?)```", page, re.DOTALL)
     config = yaml.safe_load(block)
     here = {"output_dir": str(tmp_path), "base_model": "builtin:quickstart"}
     load(config.pop("agentsgym"), **config | here)

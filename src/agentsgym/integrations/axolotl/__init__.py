@@ -1,22 +1,20 @@
 """Train in our environments with Axolotl: `plugins: [agentsgym.integrations.axolotl.Plugin]`.
 
-docs/integrations/axolotl.md has the section `agentsgym:` of its YAML, and what the other names here
-are for. Axolotl only logs a plugin's ImportError and trains without the plugin, so what cannot be
-imported here raises a RuntimeError, which ends the command.
+docs/integrations/axolotl.md has the section `agentsgym:` of its YAML. Axolotl only logs a plugin's
+ImportError and trains without the plugin, so what cannot be imported here raises a RuntimeError,
+which ends the command.
 """
 
 import importlib
 from typing import Any
 
 _MODULES = {
-    "ActionMaskTrainer": "action_mask",
     "AxolotlEnvConfig": "trainer",
     "AxolotlEnvTrainer": "trainer",
     "Plugin": "plugin",
-    "rollout_func": "plugin",
 }
 
-__all__ = ["ActionMaskTrainer", "AxolotlEnvConfig", "AxolotlEnvTrainer", "Plugin", "rollout_func"]
+__all__ = ["AxolotlEnvConfig", "AxolotlEnvTrainer", "Plugin"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,31 +1,33 @@
-"""The plugin: reads the section `agentsgym:`, loads the tasks, and chooses the trainer or the
-`rollout_func` that Axolotl imports by its name."""
+"""The plugin: reads the section `agentsgym:`, loads the tasks, and names the trainer."""
 
-from collections.abc import Mapping, Sequence
+import copy
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from axolotl.common.datasets import TrainDatasetMeta
 from axolotl.integrations.base import BasePlugin, PluginManager
 from axolotl.utils.schemas.config import AxolotlInputConfig
 from axolotl.utils.schemas.trl import TRLConfig
+from pydantic import BaseModel, Field
 
-from agentsgym.envs import ConfigError
-from agentsgym.integrations.axolotl.section import AxolotlSection
+from agentsgym.envs import ConfigError, make
+from agentsgym.evaluation import default_cluster, select
+from agentsgym.runs.from_config import datasets_of
 from agentsgym.runs.models.builtin import model_place
+from agentsgym.training import GRPOEnvConfig
+from agentsgym.training.settings import OWN_TYPES, read_own
+from agentsgym.types import Trust, with_modules_of
+from agentsgym.types.names import unknown_key
+from agentsgym.types.settings import Count, Section, read
 
 _HOME = "agentsgym.integrations.axolotl"
 # Axolotl wants an entry of `datasets`, which nobody reads: the plugin loads the tasks.
-_NOT_READ = "agentsgym"
-_OWN_ROLLOUTS = {
-    "trl.rollout_func": f"{_HOME}.plugin.rollout_func",
-    "trl.reward_funcs": ["agentsgym.integrations.trl.episode_reward"],
+_OURS: dict[str, Any] = {
+    "datasets": [{"path": "agentsgym"}],
+    "trainer_cls": f"{_HOME}.trainer.AxolotlEnvTrainer",
 }
-# What the plugin writes into the configuration, by agentsgym.trainer.
-_TRAINERS: dict[str, dict[str, Any]] = {
-    "agentsgym": {"trainer_cls": f"{_HOME}.trainer.AxolotlEnvTrainer"},
-    "axolotl": _OWN_ROLLOUTS,
-    "action_mask": {"trainer_cls": f"{_HOME}.action_mask.ActionMaskTrainer", **_OWN_ROLLOUTS},
-}
+"""What the plugin writes into the configuration."""
 _BUILTIN = "builtin:"
 # Keys of Axolotl that would be ignored or train something else, and what to do instead.
 _REFUSED = {
@@ -45,6 +47,64 @@ _REFUSED = {
 _FORGOTTEN = ("chat_template_kwargs", "generation_kwargs")
 
 
+class AgentsgymArgs(BaseModel):
+    """The section as it was written; the plugin checks its keys when it is registered."""
+
+    agentsgym: dict[str, Any]
+
+
+_ALL = {each.name for each in dataclasses.fields(GRPOEnvConfig) if each.init}
+OWN_SETTINGS = frozenset(OWN_TYPES)
+"""The fields of `GRPOEnvConfig` that TRL does not have."""
+
+
+class AxolotlSection(Section):
+    """What the section says; `settings` are fields of `GRPOEnvConfig`."""
+
+    env: str = Field(description="A registered name, or the dotted path of a class.")
+    env_config: dict[str, Any] | None = Field(default=None, description="Its settings.")
+    eval_tasks: Count | None = Field(default=None, description="Evaluation tasks; None: all.")
+    signal_check: bool = Field(
+        default=True, description="Stop after the first generation if it is hopeless."
+    )
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, data: Any, elsewhere: Mapping[str, str]) -> "AxolotlSection":
+        """Read the section. `elsewhere` names the settings for which Axolotl has a key of its own,
+        and that key.
+
+        Raises ConfigError with the key that is unknown, stands in the wrong place, or has a value
+        that is not allowed.
+        """
+        if not isinstance(data, Mapping):
+            raise ConfigError(f"the section agentsgym must be a mapping, got {data!r}")
+        here = cls.model_fields.keys() - {"settings"}
+        names = OWN_SETTINGS | (_ALL - elsewhere.keys())
+        for key in sorted(data.keys() - names - here):
+            if key in elsewhere:
+                raise ConfigError(f"agentsgym.{key} belongs to Axolotl: set {elsewhere[key]}")
+            raise ConfigError(unknown_key(str(key), names | here, "agentsgym."))
+        section = read(cls, {key: data[key] for key in data if key in here}, "agentsgym.")
+        settings = {key: value for key, value in data.items() if key in names}
+        settings |= read_own(settings, "agentsgym.")
+        return section.model_copy(update={"settings": settings})
+
+    @property
+    def trust(self) -> Trust:
+        """What the tasks' rows may name: what the section trusts, and its environment."""
+        return with_modules_of(self.settings.get("trust") or False, self.env)
+
+    def datasets(self) -> tuple[Any, Any]:
+        """Training and evaluation tasks, as rows that name the environment."""
+        env = make(self.env, None, self.env_config or {}, trust=self.trust)
+        train, held_out = datasets_of(env)
+        if self.eval_tasks is not None:
+            rows = select(list(held_out), self.eval_tasks, seed=0, cluster=default_cluster)
+            held_out = held_out.select(rows)
+        return train, held_out
+
+
 class Plugin(BasePlugin):  # type: ignore[misc]
     """Trains in an environment of ours, as the section `agentsgym:` says."""
 
@@ -52,7 +112,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
 
     def get_input_args(self) -> str:
         """Where Axolotl finds the schema of the section."""
-        return f"{_HOME}.section.AgentsgymArgs"
+        return f"{_HOME}.plugin.AgentsgymArgs"
 
     def register(self, cfg: Any) -> None:
         """Check the configuration as it was written, and add what Axolotl wants.
@@ -60,8 +120,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         Raises ConfigError with the key that is unknown or refused.
         """
         self.section = AxolotlSection.parse(cfg.get("agentsgym"), _keys_of_axolotl())
-        ours = {"datasets": [{"path": _NOT_READ}], **_TRAINERS[self.section.trainer]}
-        _refuse(cfg, ours)
+        _refuse(cfg)
         method = cfg.get("rl") or "grpo"
         if getattr(method, "value", method) != "grpo":
             raise ConfigError(f"rl: {method} has no environments; set rl: grpo")
@@ -69,9 +128,7 @@ class Plugin(BasePlugin):  # type: ignore[misc]
             raise ConfigError("context_parallel_size above 1 is not supported with environments")
         cfg["rl"] = "grpo"
         cfg["trl"] = dict(cfg.get("trl") or {})
-        for key, value in ours.items():
-            place, _, name = key.rpartition(".")
-            (cfg[place] if place else cfg)[name] = value
+        cfg |= copy.deepcopy(_OURS)  # Axolotl adds keys to the entry of `datasets`
         cfg["base_model"] = _folder(cfg.get("base_model"))
 
     def load_datasets(self, cfg: Any, preprocess: bool = False) -> Any:
@@ -101,28 +158,19 @@ def section_of_this_run() -> AxolotlSection:
     return section
 
 
-def rollout_func(prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-    """Play a trial for each prompt, with the settings of the section, as
-    `agentsgym.integrations.trl.RolloutFunc`.
-
-    Raises SeveralRows (a ValueError) for a trial that gives several rows.
-    """
-    return section_of_this_run().rollouts(prompts, trainer)
-
-
 def _keys_of_axolotl() -> dict[str, str]:
     """Settings and the keys of Axolotl that set them."""
     top = {name: name for name in AxolotlInputConfig.model_fields}
     return top | {name: f"trl.{name}" for name in TRLConfig.model_fields}
 
 
-def _refuse(cfg: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+def _refuse(cfg: Mapping[str, Any]) -> None:
     for key, why in _REFUSED.items():
         place, _, name = key.rpartition(".")
         value = ((cfg.get(place) or {}) if place else cfg).get(name)
         if key == "datasets" and isinstance(value, list):  # Axolotl adds keys to an entry
             value = [{"path": entry.get("path")} for entry in value]
-        if value and value != ours.get(key):
+        if value and value != _OURS.get(key):
             raise ConfigError(f"{key} has no use with the agentsgym plugin: {why}")
 
 

@@ -15,8 +15,11 @@ from axolotl.core.trainers.mixins import (
 from axolotl.core.trainers.mixins.optimizer import OptimizerInitMixin, OptimizerMixin
 from axolotl.core.training_args import AxolotlTrainingMixins
 
-from agentsgym.integrations.axolotl.plugin import find_section, section_of_this_run
-from agentsgym.integrations.axolotl.section import OWN_SETTINGS
+from agentsgym.integrations.axolotl.plugin import (
+    OWN_SETTINGS,
+    find_section,
+    section_of_this_run,
+)
 from agentsgym.runs.callbacks import SignalCheckCallback
 from agentsgym.runs.files import RolloutWriter
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
