@@ -5,16 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from agentsgym import register
+from agentsgym import DirectOutputAgent, register
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.answerer import LLMAnswerer, normal_question
-from agentsgym.generation.chat import (
-    ChatEngine,
-    EndpointError,
-    Prices,
-    chat_agent,
-    completions_url,
-)
+from agentsgym.generation.chat import ChatEngine, EndpointError, completions_url
 from agentsgym.generation.http import MissingKey, Retries
 from agentsgym.rollout import run
 from chat_server import ChatServer
@@ -42,15 +36,14 @@ def client(server, **options):
     return ChatEngine(server.url, "some-model", **({"key_env": None, "retries": QUICK} | options))
 
 
-def test_an_answer_and_what_it_cost(serve):
+def test_an_answer_and_its_tokens(serve):
     server = serve()
-    asking = client(server, prices=Prices(prompt=2.0, completion=10.0), extra={"seed": None})
+    asking = client(server, extra={"seed": None})
     assert asking.complete(HELLO) == "HELLO"
     assert server.bodies[0]["messages"] == HELLO and server.bodies[0]["model"] == "some-model"
     assert "seed" not in server.bodies[0]
-    usage = asking.usage
-    assert (usage.requests, usage.prompt_tokens, usage.completion_tokens) == (1, 100, 5)
-    assert usage.cost == pytest.approx((100 * 2.0 + 5 * 10.0) / 1e6)
+    stats = asking.stats
+    assert (stats.extra["requests"], stats.read_tokens, stats.sampled_tokens) == (1, 100, 5)
 
 
 @pytest.mark.parametrize("fault", [500, 503, 429, "cut", "stall", "page"])
@@ -58,7 +51,7 @@ def test_a_passing_fault_is_tried_again(serve, fault):
     server = serve(fault=lambda number: fault if number < 3 else None)
     asking = client(server, request_timeout=0.5)
     assert asking.complete(HELLO) == "HELLO"
-    assert asking.usage.retries == 2 and asking.usage.requests == 1
+    assert asking.stats.extra == {"requests": 1, "retries": 2}
 
 
 def test_an_endpoint_that_never_answers_is_an_error(serve):
@@ -82,7 +75,7 @@ def test_a_lasting_fault_is_not_tried_again(serve, monkeypatch):
 def test_a_missing_key_names_the_variable(monkeypatch):
     monkeypatch.delenv("SOME_KEY", raising=False)
     with pytest.raises(MissingKey, match="SOME_KEY"):
-        chat_agent("http://127.0.0.1:9", "m", "SOME_KEY")
+        ChatEngine("http://127.0.0.1:9", "m", key_env="SOME_KEY")
 
 
 def test_addresses():
@@ -102,7 +95,7 @@ def rows(count):
 
 def test_an_agent_plays_many_sessions_at_once(serve):
     server = serve(delay=0.05)
-    agent = chat_agent(server.url, "m", None, capacity=6, retries=QUICK)
+    agent = DirectOutputAgent(client(server, capacity=6))
     batch = run(rows(12), agent)
     assert batch["final_rewards"] == [1.0] * 12
     assert server.most_at_once == 6
@@ -114,7 +107,7 @@ def test_an_agent_plays_many_sessions_at_once(serve):
 
 
 def test_an_environment_with_a_tokenizer_encodes_what_an_endpoint_says(serve, plain_tokenizer):
-    agent = chat_agent(serve().url, "m", None, retries=QUICK)
+    agent = DirectOutputAgent(client(serve()))
     batch = CountdownEnv(plain_tokenizer).run_trial([{"rewards": [1.0]}], agent)
     (row,) = batch.rows
     (span,) = row.spans
@@ -124,7 +117,7 @@ def test_an_environment_with_a_tokenizer_encodes_what_an_endpoint_says(serve, pl
 
 def test_only_the_sessions_that_got_no_answer_fail(serve):
     server = serve(fault=lambda number: 400 if number == 5 else None)
-    batch = run(rows(4), chat_agent(server.url, "m", None, retries=QUICK))
+    batch = run(rows(4), DirectOutputAgent(client(server)))
     assert sorted(r.failed for r in batch.rollouts) == [False, False, False, True]
     assert "HTTP 400" in next(r.error for r in batch.rollouts if r.failed)
 

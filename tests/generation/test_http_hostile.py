@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from agentsgym.generation.chat import ChatEngine, EndpointError, chat_agent
+from agentsgym import DirectOutputAgent, register
+from agentsgym.generation.chat import ChatEngine, EndpointError
 from agentsgym.generation.connection import MAX_BODY_BYTES
 from agentsgym.generation.http import Refused, Retries
 from agentsgym.generation.loop_thread import LoopThread
@@ -133,19 +134,19 @@ def test_no_message_and_no_rollout_holds_a_key(server, monkeypatch, no_secrets):
         ask(server, f"http://user:passport@127.0.0.1:{server.port}")
     assert "passport" not in str(caught.value)
     server.says(chat("your key is hunter2-hunter2"))
-    agent = chat_agent(server.url, "m", "SOME_KEY", retries=ONCE)
+    agent = DirectOutputAgent(ChatEngine(server.url, "m", key_env="SOME_KEY", retries=ONCE))
     batch = CountdownEnv().run_trial([{"rewards": [1.0]}], agent)
     assert "hunter2" not in repr(batch.rollouts)
     assert server.received[-1][0] == "Bearer hunter2-hunter2"
 
 
 def test_a_faulty_answer_ends_its_session_alone(server):
-    from agentsgym import register
-
     register("Countdown", CountdownEnv)
     row = {"env_class_path": "Countdown", "env_config": {}, "task_data": {"rewards": [1.0]}}
     server.says(b"\xff")
-    batch = run([row] * 3, chat_agent(server.url, "m", None, retries=ONCE))
+    batch = run(
+        [row] * 3, DirectOutputAgent(ChatEngine(server.url, "m", key_env=None, retries=ONCE))
+    )
     assert all("no chat completion" in rollout.error for rollout in batch.rollouts)
 
 

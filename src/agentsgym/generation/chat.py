@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible chat endpoints, text in, text out: engine and agent.
+"""Models behind OpenAI-compatible chat endpoints, text in, text out.
 
 Their tokens and probabilities are unknown, so they cannot be trained. Many sessions are played at
 once, limited by the engine's capacity.
@@ -6,8 +6,8 @@ once, limited by the engine's capacity.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -36,26 +36,6 @@ _PROBE_SECONDS = 30.0
 _LONGEST_TEXT = 1_000_000  # characters of an answer
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Prices per million tokens, in any one currency."""
-
-    prompt: float = 0.0
-    completion: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Totals reported by the endpoint. `requests` counts answered requests, `retries` the extra
-    attempts; `cost` is in the currency of the prices."""
-
-    requests: int = 0
-    retries: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float = 0.0
-
-
 class EndpointError(RuntimeError):
     """An endpoint gave no usable answer; the message names it, the number of attempts and the
     last problem."""
@@ -74,7 +54,6 @@ class ChatEngine(RemoteEngine):
         capacity: requests in flight at once.
         request_timeout: seconds that one request may take.
         retries: number of attempts and the pauses between them.
-        prices: per million tokens, for the cost.
         extra: more fields of the request's body, for instance `{"reasoning_effort": "low"}`; a
             field with the value None is removed (some models reject `temperature`).
 
@@ -92,7 +71,6 @@ class ChatEngine(RemoteEngine):
         capacity: int = DEFAULT_CAPACITY,
         request_timeout: float = 120.0,
         retries: Retries | None = None,
-        prices: Prices | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         key = read_key(key_env)
@@ -101,9 +79,7 @@ class ChatEngine(RemoteEngine):
         self.model = model
         self._timeout = request_timeout
         self._retries = retries or Retries()
-        self._prices = prices or Prices()
-        self.usage = Usage()
-        """Requests, tokens and cost so far."""
+        self._totals: Counter[str] = Counter()
         self._extra = dict(extra or {})
         self._http = JsonClient({"Authorization": f"Bearer {key}"} if key else {})
         self._loop.at_end(self._http.close)
@@ -148,16 +124,12 @@ class ChatEngine(RemoteEngine):
 
     @property
     def stats(self) -> EngineStats:
-        """Token counts reported by the endpoint; `extra` has other fields of `Usage`."""
-        usage = self.usage
+        """Token counts that the endpoint reports; `extra`: answered `requests`, and `retries`."""
+        totals = self._totals
         return EngineStats(
-            sampled_tokens=usage.completion_tokens,
-            read_tokens=usage.prompt_tokens,
-            extra={
-                "requests": float(usage.requests),
-                "retries": float(usage.retries),
-                "cost": usage.cost,
-            },
+            sampled_tokens=totals["completion_tokens"],
+            read_tokens=totals["prompt_tokens"],
+            extra={name: float(totals[name]) for name in ("requests", "retries")},
         )
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
@@ -210,7 +182,7 @@ class ChatEngine(RemoteEngine):
         return {name: value for name, value in (body | self._extra).items() if value is not None}
 
     def _tried_again(self) -> None:
-        self.usage = replace(self.usage, retries=self.usage.retries + 1)
+        self._totals["retries"] += 1
 
     def _read(self, answer: Any) -> tuple[str, FinishReason]:
         try:
@@ -221,15 +193,9 @@ class ChatEngine(RemoteEngine):
         except (KeyError, IndexError, TypeError):
             # A proxy's error page instead of an answer; a retry may help.
             raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
-        usage, price = answer.get("usage"), self._prices
-        read, written = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-        self.usage = replace(
-            self.usage,
-            requests=self.usage.requests + 1,
-            prompt_tokens=self.usage.prompt_tokens + read,
-            completion_tokens=self.usage.completion_tokens + written,
-            cost=self.usage.cost + (read * price.prompt + written * price.completion) / 1e6,
-        )
+        usage = answer.get("usage")
+        tokens = {name: _count(usage, name) for name in ("prompt_tokens", "completion_tokens")}
+        self._totals.update(tokens, requests=1)
         is_cut = choice.get("finish_reason") == "length"
         return mask_secrets(text), "length" if is_cut else "stop"
 
@@ -262,32 +228,3 @@ def _hint(error: Refused) -> str:
     if error.status in (401, 403):
         return " (is the key right? key_env names its variable)"
     return " (are URL and model right?)" if error.status == 404 else ""
-
-
-class ChatAgent:
-    """An agent that uses a chat endpoint; rollouts play many of its sessions at once."""
-
-    def __init__(self, engine: ChatEngine, sampling: SamplingParams | None = None) -> None:
-        self.engine = engine
-        self.sampling = sampling or SamplingParams(max_tokens=512)
-
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
-        """One answer, for callers that play a single session. Raises EndpointError."""
-        text = self.engine.complete(messages, self.sampling, seed=len(messages))
-        return text, agent_state
-
-
-def chat_agent(
-    url: str,
-    model: str,
-    key_env: str | None = "OPENAI_API_KEY",
-    *,
-    sampling: SamplingParams | None = None,
-    **options: Any,
-) -> ChatAgent:
-    """An agent that uses `model` at the OpenAI-compatible endpoint `url`.
-
-    `key_env` names the environment variable that holds the key (None: no key); `options` are
-    `ChatEngine`'s. Raises MissingKey.
-    """
-    return ChatAgent(ChatEngine(url, model, key_env=key_env, **options), sampling)

@@ -64,10 +64,10 @@ def answering(env: MultistepEnv, note: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        used = engine.usage
+        used = engine.stats
         note(
-            f"answerer: {used.requests} answers of {engine.model}, {used.prompt_tokens} tokens "
-            f"read and {used.completion_tokens} written"
+            f"answerer: {used.extra['requests']:.0f} answers of {engine.model}, "
+            f"{used.read_tokens} tokens read and {used.sampled_tokens} written"
         )
         answerer.engine = None
         engine.close()
