@@ -433,9 +433,6 @@ async def serve(tokenizer: Any) -> None:
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "scale", "max_model_len": 100_000}]})
 
-    async def info(_: web.Request) -> web.Response:
-        return web.json_response({"vllm_config": {"device_config": {"device": "cpu"}}})
-
     async def complete(request: web.Request) -> web.Response:
         body = await request.json()
         if body["top_k"] == 1:  # the engine asks at which temperature log-probabilities are
@@ -451,7 +448,6 @@ async def serve(tokenizer: Any) -> None:
     app = web.Application(client_max_size=2**26)
     app.router.add_get("/health", health)
     app.router.add_get("/v1/models", models)
-    app.router.add_get("/server_info", info)
     app.router.add_post("/v1/completions", complete)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0)
     await runner.setup()

@@ -23,8 +23,8 @@ class CompletionsServer(LocalServer):
 
     `load_seconds` is how long it takes to load full weights, and `held` what it had to load while
     requests were open. `raw` makes it answer as vLLM does by default, with log-probabilities at
-    temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights; `device`
-    is where it says that it runs. With a `key` it answers under /v1 only to those who send it.
+    temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights. With a
+    `key` it answers under /v1 only to those who send it.
     `names` are those of its model, `length` is its context.
     """
 
@@ -36,7 +36,6 @@ class CompletionsServer(LocalServer):
         raw: bool = False,
         runtime_lora: bool = True,
         dev_mode: bool = True,
-        device: str | None = "cpu",
         stall_seconds: float = 60.0,
         load_seconds: float = 0.0,
         follow: bool = False,
@@ -50,7 +49,6 @@ class CompletionsServer(LocalServer):
         self.raw = raw
         self.runtime_lora = runtime_lora
         self.dev_mode = dev_mode
-        self.device = device
         self.stall_seconds = stall_seconds
         self.load_seconds = load_seconds
         self.completions = self.open = 0
@@ -98,7 +96,6 @@ class CompletionsServer(LocalServer):
         if self.dev_mode:
             app.router.add_post("/collective_rpc", self._rpc)
             app.router.add_post("/reset_prefix_cache", self._rpc)
-            app.router.add_get("/server_info", self._info)
             app.router.add_post("/pause", self._pause)
             app.router.add_post("/resume", self._resume)
             app.router.add_get("/is_paused", self._is_paused)
@@ -158,9 +155,6 @@ class CompletionsServer(LocalServer):
 
     async def _version(self, _: web.Request) -> web.Response:
         return web.json_response({"weight_version": self.version})
-
-    async def _info(self, _: web.Request) -> web.Response:
-        return web.json_response({"vllm_config": {"device_config": {"device": self.device}}})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         await self._resumed.wait()

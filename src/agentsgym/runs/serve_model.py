@@ -58,8 +58,6 @@ def application(
         root=root or name,
         max_model_len=min(longest, max_model_len or longest),
         stop_token_ids=end_of_turn_ids(engine.tokenizer, model),
-        device=engine.device.type,
-        dtype=str(model.dtype).removeprefix("torch."),
     )
     served = weights or ModelWeights(engine, name)
     batcher = Batcher(engine, served.select)

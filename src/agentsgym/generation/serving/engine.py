@@ -24,16 +24,12 @@ class ModelFacts:
         root: its directory or its name on the hub.
         max_model_len: the most tokens of context and answer together.
         stop_token_ids: the ids that end its answers.
-        device: where it runs ("cpu", "cuda").
-        dtype: the type of its weights, by torch's name.
     """
 
     name: str
     root: str
     max_model_len: int
     stop_token_ids: tuple[int, ...]
-    device: str
-    dtype: str
 
     def most(self, context: int, wanted: int) -> int:
         """How many of the tokens that are `wanted` fit after a context of so many. Raises

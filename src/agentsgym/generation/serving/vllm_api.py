@@ -126,7 +126,6 @@ class VLLMApi:
             "/v1/models": self._models,
             "/is_paused": self._is_paused,
             "/weight_info": self._weight_info,
-            "/server_info": self._server_info,
         }
         posts = {
             "/v1/completions": self._complete,
@@ -245,15 +244,6 @@ class VLLMApi:
 
     async def _weight_info(self, request: Request) -> Any:
         return {"weight_version": self._version}
-
-    async def _server_info(self, request: Request) -> Any:
-        facts = self._facts
-        return {
-            "vllm_config": {
-                "device_config": {"device": facts.device},
-                "model_config": {"dtype": facts.dtype},
-            }
-        }
 
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -63,6 +63,8 @@ class VLLMEngine(RemoteEngine):
         api_key: sent as bearer token, for servers started with `--api-key`.
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
+        dtype: the torch dtype in which matrices of more bits are written for the servers (None: in
+            the model's).
         servers: servers of this process; they are ended when the engine is closed.
         resume_paused: this is the only process that pauses the servers, to load weights; so one
             that is paused was left by a learner that ended, and is resumed. Other processes wait
@@ -84,13 +86,14 @@ class VLLMEngine(RemoteEngine):
         stop_token_ids: Sequence[int] | None = None,
         api_key: str | None = None,
         vocab_size: int | None = None,
+        dtype: Any = None,
         servers: VLLMServers | None = None,
         resume_paused: bool = False,
     ) -> None:
         super().__init__("agentsgym-vllm", capacity)
         self._servers = servers
         self.tokenizer = tokenizer
-        self._files = WeightFiles()
+        self._files = WeightFiles(dtype)
         self._totals: Counter[str] = Counter()
         remember_secret(api_key or "")
         urls = [urls] if isinstance(urls, str) else list(urls)
@@ -141,6 +144,7 @@ class VLLMEngine(RemoteEngine):
                 stop_token_ids=parts.stop_token_ids,
                 api_key=key,
                 vocab_size=parts.vocab_size(),
+                dtype=parts.dtype,
                 servers=servers,
                 resume_paused=parts.learns and parts.rank == 0,
                 **settings.capacity_option,
@@ -201,8 +205,6 @@ class VLLMEngine(RemoteEngine):
                 update.version,
                 update.directory,
                 self.base_model,
-                copy_tied=self.pool.maybe_on_cpu,
-                dtype=self.pool.dtype,
                 writes=update.rank == 0,
             )
             if weights is None:

@@ -10,12 +10,12 @@ log-probability 0, as the only one that top_k leaves (unless two are equally lik
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
-from agentsgym.generation.http import HttpError, JsonClient, Refused, printable
+from agentsgym.generation.http import JsonClient, Refused, printable
 from agentsgym.generation.remote import request_seed
 from agentsgym.types import FinishReason, GenerationRequest, SamplingParams
 from agentsgym.types.requests import context_overflow
@@ -35,7 +35,6 @@ _UNTRUNCATED = {
 }
 _ZERO = 1e-3  # nats by which rounding may move the log-probability of the only possible token
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
-_INFO_SECONDS = 60.0  # for its first answer the server collects facts about its machine
 
 
 class EngineUnavailable(RuntimeError):
@@ -166,37 +165,6 @@ async def check_logprobs(
         f"{url} returns other values than the log-probabilities at the sampling temperature: start "
         "vLLM with --logprobs-mode processed_logprobs"
     )
-
-
-async def server_config(client: JsonClient, url: str) -> dict[str, Any]:
-    """A server's own configuration. Empty if it does not report it: only a server in development
-    mode (VLLM_SERVER_DEV_MODE=1) does."""
-    try:
-        answer = await client.get(f"{url}/server_info?config_format=json", _INFO_SECONDS)
-    except HttpError:
-        return {}
-    return _part(answer, "vllm_config")
-
-
-def device_of(config: Mapping[str, Any]) -> str | None:
-    """The device that a server's configuration names; None if it names none."""
-    device = _part(config, "device_config").get("device")
-    return device if isinstance(device, str) else None
-
-
-def dtype_of(config: Mapping[str, Any]) -> str | None:
-    """The name of the torch dtype in which a server keeps its weights; None if it is unknown or
-    they are quantized."""
-    model = _part(config, "model_config")
-    dtype = model.get("dtype")
-    if not isinstance(dtype, str) or model.get("quantization") is not None:
-        return None
-    return dtype.removeprefix("torch.")
-
-
-def _part(of: Any, name: str) -> dict[str, Any]:
-    part = of.get(name) if isinstance(of, Mapping) else None
-    return part if isinstance(part, dict) else {}
 
 
 async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:

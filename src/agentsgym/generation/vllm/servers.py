@@ -13,16 +13,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
 
 from agentsgym.generation.http import JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.protocol import (
     EngineUnavailable,
     check_logprobs,
-    device_of,
-    dtype_of,
     served_models,
-    server_config,
 )
 from agentsgym.generation.vllm.weights import (
     Weights,
@@ -68,8 +64,7 @@ class ServerPool:
     stays with its server, whose prefix cache has its history, while the server is alive.
 
     `base` is the base model's served name (None: the first server's first). `probe_ids` are
-    token ids for the request that finds out the server's log-probability mode. `maybe_on_cpu`
-    says that a server runs on a CPU, or did not report where (a busy one may answer too late).
+    token ids for the request that finds out the server's log-probability mode.
     `resume_paused`: no other process pauses these servers.
     """
 
@@ -89,20 +84,9 @@ class ServerPool:
         self.base = model
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
-        self.maybe_on_cpu = False
-        self._dtypes: set[str | None] = set()
         self._probe_ids = probe_ids
         self._resume_paused = resume_paused
         self._follows = False  # another process loads the weights, at any time
-
-    @property
-    def dtype(self) -> Any:
-        """The torch dtype in which all servers keep their weights; None if it is unknown or has no
-        fewer bits than float32."""
-        import torch
-
-        name = next(iter(self._dtypes)) if len(self._dtypes) == 1 else None
-        return getattr(torch, name) if name in ("bfloat16", "float16") else None
 
     @property
     def alive(self) -> list[VLLMServer]:
@@ -249,12 +233,7 @@ class ServerPool:
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
         await await_running(self.client, server.url, resume=self._resume_paused)
-        _, config = await asyncio.gather(
-            check_logprobs(self.client, server.url, self.base, self._probe_ids),
-            server_config(self.client, server.url),
-        )
-        self.maybe_on_cpu = self.maybe_on_cpu or device_of(config) in ("cpu", None)
-        self._dtypes.add(dtype_of(config))
+        await check_logprobs(self.client, server.url, self.base, self._probe_ids)
         self.weights = self.weights or Weights(0, "base", self.base)
 
 

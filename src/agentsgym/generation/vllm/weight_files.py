@@ -7,7 +7,8 @@ over processes are gathered one after the other, into the memory of the process 
 
 vLLM 0.31 on a CPU multiplies with packed copies of the weights and packs a layer again only if the
 checkpoint has the layer's name. An output layer that is tied to the embedding has none, so it would
-keep its old weights (its log says "ParallelLMHead: Failed to load weights"): it gets a copy.
+keep its old weights (its log says "ParallelLMHead: Failed to load weights"): every checkpoint has a
+copy of it.
 """
 
 import re
@@ -30,9 +31,10 @@ _WRAPPER = re.compile(r"\b(_orig_mod|_checkpoint_wrapped_module)\.")
 
 
 class WeightFiles:
-    """Writes versions of the weights, each under a unique name."""
+    """Writes versions of the weights, each under a unique name; `dtype` as `save` takes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: Any = None) -> None:
+        self._dtype = dtype
         self._process = secrets.token_hex(4)
         self._written: list[Path] = []
         self._count = 0
@@ -46,17 +48,13 @@ class WeightFiles:
         directory: Path,
         base_model: str,
         *,
-        copy_tied: bool = False,
-        dtype: Any = None,
         writes: bool = True,
     ) -> Weights | None:
         """Write `model` below `directory` and return how servers load it; None where this process
         does not write (`writes`). All processes must call it for a sharded model.
 
-        `base_model` is the name under which they serve a whole checkpoint, `copy_tied` whether that
-        names tied weights too, `dtype` the torch dtype in which they keep it (None: unknown).
-        Raises WeightSyncError for a model of ZeRO-3 or FSDP1, OSError if the directory cannot be
-        written.
+        `base_model` is the name under which they serve a whole checkpoint. Raises WeightSyncError
+        for a model of ZeRO-3 or FSDP1, OSError if the directory cannot be written.
         """
         sharded = is_sharded(model)
         if not (writes or sharded):
@@ -65,7 +63,7 @@ class WeightFiles:
         path = directory.resolve() / f"{self._process}-{self._count}-v{version}"
         self._written += [path] * writes
         try:
-            save(model, path, copy_tied=copy_tied, dtype=dtype, writes=writes, sharded=sharded)
+            save(model, path, dtype=self._dtype, writes=writes, sharded=sharded)
         except BaseException:  # a full disk needs the room
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -86,16 +84,15 @@ def save(
     model: Any,
     path: Path,
     *,
-    copy_tied: bool = False,
     dtype: Any = None,
     writes: bool = True,
     sharded: bool = False,
 ) -> None:
     """Write the adapter of a PEFT model, otherwise the whole model, to the directory `path`.
 
-    With `copy_tied` also a copy of each weight that is tied to another; with `dtype` matrices in
-    that torch dtype if it is smaller than theirs. A sharded model is gathered by all processes,
-    which only `writes` in one of them. Raises OSError.
+    A weight that is tied to another is written by each of its names; with `dtype` matrices are
+    written in that torch dtype if it is smaller than theirs. A sharded model is gathered by all
+    processes, which only `writes` in one of them. Raises OSError.
     """
     adapter = model.active_adapter if is_adapted(model) else None
     state: dict[str, Any] = {}
@@ -104,7 +101,7 @@ def save(
     for name, tensor in () if whole_adapter else model.state_dict(keep_vars=True).items():
         is_copy = id(tensor) in seen
         seen.add(id(tensor))
-        if (is_copy and not copy_tied) or (adapter is not None and adapter not in name.split(".")):
+        if adapter is not None and adapter not in name.split("."):
             continue
         whole = tensor.full_tensor() if _is_shard(tensor) else tensor
         if writes:
