@@ -13,9 +13,8 @@ from agentsgym.cli.options import (
 )
 from agentsgym.cli.players import CHAT, SCRIPTED, PlayOptions, play_with
 from agentsgym.cli.suite import evaluate_suite
-from agentsgym.cli.tables import evaluation_table, plain_data, print_tables
+from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
 from agentsgym.evaluation import ComparisonPlan, Played, compare, default_cluster, passes
-from agentsgym.report.suite import comparison_table
 from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
@@ -75,10 +74,6 @@ def evaluate(
             "interrupted evaluation.",
         ),
     ] = None,
-    page: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="With --suite: write the tables as a page."),
-    ] = None,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Sampling temperature, 0 is greedy [1.0].")
     ] = None,
@@ -110,9 +105,9 @@ def evaluate(
 
         agentsgym eval agent:teacher --env TwentyQuestions --vs evals/quickstart/model
 
-        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore --out explore.html
+        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore
 
-        agentsgym eval runs/a --vs runs/b --vs agent:random --suite explore --out explore.html
+        agentsgym eval runs/a --vs runs/b --vs agent:random --suite explore
 
         agentsgym eval chat:gpt-5-mini --env Mastermind
         engine.urls=https://api.openai.com/v1 engine.key_env=OPENAI_API_KEY
@@ -136,10 +131,8 @@ def evaluate(
     if suite is not None:
         if plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
-        evaluate_suite(suite, given, options, page, as_json=as_json)
+        evaluate_suite(suite, given, options, as_json=as_json)
         return
-    if page is not None:
-        raise fail("--out writes the page of a suite; see agentsgym view DIR", BAD_USAGE)
     if len(options.models) > 2:
         raise fail("several models are compared on a --suite; give --vs once", BAD_USAGE)
     run = options.first(env, given)
@@ -199,7 +192,7 @@ def _compare(
     else:
         name = f"{saved.file.model} ({other})" if saved else other
         title = f"{model} against {name} on {run.env}"
-        print_tables([comparison_table(model, name, result, title)])
+        out.print(comparison_table(model, name, result, title))
 
 
 def _is_saved(name: str) -> bool:

@@ -7,9 +7,8 @@ from pydantic import TypeAdapter
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from agentsgym.cli.console import out, shown
-from agentsgym.evaluation import Evaluation, Passes
-from agentsgym.report.suite import FigureTable
+from agentsgym.cli.console import shown
+from agentsgym.evaluation import Comparison, Difference, Evaluation, Passes
 from agentsgym.runs.files import Summary
 from agentsgym.types.text import plain
 
@@ -138,14 +137,49 @@ def plain_data(result: Any) -> dict[str, Any]:
     return data
 
 
-def print_tables(tables: Iterable[FigureTable]) -> None:
-    """Print tables of figures."""
-    for one in tables:
-        table = Table(title=shown(one.title), title_justify="left", box=SIMPLE_HEAD, padding=0)
-        for number, head in enumerate(one.heads):
-            justify: Literal["left", "right"] = "right" if number else "left"
-            table.add_column(shown(head), justify=justify, no_wrap=True)
-        for row in one.rows:
-            table.add_row(*(shown(str(cell)) for cell in row))
-        table.caption, table.caption_justify = shown("\n".join(one.notes)), "left"
-        out.print(table)
+def wide_table(
+    title: str,
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    notes: Sequence[str] = (),
+) -> Table:
+    """Rows, of which the first cell is the name, below `heads`; the notes stand below."""
+    table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=0)
+    for place, head in enumerate(heads):
+        justify: Literal["left", "right"] = "right" if place else "left"
+        table.add_column(shown(head), justify=justify, no_wrap=True)
+    for row in rows:
+        table.add_row(*map(shown, row))
+    table.caption, table.caption_justify = shown("\n".join(notes)), "left"
+    return table
+
+
+# -- a comparison ----------------------------------------------------------------------------------
+
+
+def comparison_table(first: str, second: str, result: Comparison, title: str) -> Table:
+    """Both players' figures and their paired differences, first minus second."""
+    parts = {"": result} | {f"{path}: ": one for path, one in result.environments.items()}
+    rows = []
+    for prefix, part in parts.items():
+        if part.win_rate is not None:
+            rows.append(compared(f"{prefix}win rate", part.win_rate, first, second, "{:.1%}"))
+        if part.reward != part.win_rate:
+            rows.append(compared(f"{prefix}reward", part.reward, first, second, "{:.3f}"))
+    pairs = f"{result.pairs} pairs of rollouts in {result.clusters} clusters of tasks"
+    if result.left_out:
+        pairs += f", {result.left_out} left out because a side failed"
+    notes = (pairs, "First minus second; 95 % intervals in brackets.")
+    return wide_table(title, ("", first, second, "difference", "finding"), rows, notes)
+
+
+def compared(name: str, one: Difference, first: str, second: str, form: str) -> list[str]:
+    """The row of a paired difference; `form` formats its numbers."""
+    low, high = one.interval
+    signed = form.replace(":", ":+")
+    bounds = f" [{signed.format(low)}, {signed.format(high)}]" if low == low else ""
+    finding = "no difference shown"
+    if one.shown:
+        finding = f"{first if one.difference > 0 else second} is higher"
+    values = (form.format(value) if value == value else "–" for value in (one.first, one.second))
+    return [name, *values, signed.format(one.difference) + bounds, finding]

@@ -20,20 +20,15 @@ _VENDOR = ("uPlot.iife.min.js", "virtual-core.iife.min.js")
 _WAITING = "The page is loading. It needs JavaScript and a browser of 2023 or later."
 
 
-def head(title: str, rules: str) -> str:
-    """A page up to its body; `rules` is its Content-Security-Policy, the title is escaped."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{rules}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n'
-        f"<title>{title}</title>\n<style>{style()}</style>\n</head>\n"
-    )
-
-
 def page(data: Iterable[tuple[str, Any]], *, served: bool = False) -> Iterator[str]:
     """The parts of the file's text; `data` has the id and the value of each piece of data."""
-    yield head("agentsgym", policy(served))
+    yield (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy(served)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n'
+        f"<title>agentsgym</title>\n<style>{style()}</style>\n</head>\n"
+    )
     yield f'<body>\n<div id="app"><p>{_WAITING}</p></div>\n'
     for name, value in data:
         yield f'<script type="application/json" id="{name}">"{inert(value)}"</script>\n'
@@ -57,15 +52,6 @@ def policy(served: bool) -> str:
         f"default-src 'none'; script-src {allowed}; style-src {_hash(style())};{own} "
         "img-src data:; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
-    )
-
-
-@cache
-def style_policy() -> str:
-    """The Content-Security-Policy of a page that has our style and no program."""
-    return (
-        f"default-src 'none'; style-src {_hash(style())}; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
     )
 
 
