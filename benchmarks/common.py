@@ -81,26 +81,32 @@ def reward_of(last_action: str) -> float:
 # -- games --------------------------------------------------------------------------------------
 
 
-def make_games(tokenizer: Any, number: int, turns: int, seed: int = 0) -> list[list[str]]:
-    """Texts of `number` games; each text after the first adds OBSERVED_TOKENS tokens, markup
-    included."""
+def make_games(
+    tokenizer: Any,
+    number: int,
+    turns: int,
+    seed: int = 0,
+    *,
+    observed: int = OBSERVED_TOKENS,
+    opening_lines: int = 1,
+) -> list[list[str]]:
+    """Texts of `number` games; each text after the first adds `observed` tokens, markup included,
+    and the first has as many of such lines."""
     markup = len(encode(tokenizer, between(tokenizer, "")))
+    if observed <= markup:
+        raise ValueError(f"{observed} observed tokens leave none beside the markup")
     rng = random.Random(f"{seed}/{turns}")
-    return [
-        [_text_of(tokenizer, OBSERVED_TOKENS - markup, rng) for _ in range(turns)]
-        for _ in range(number)
-    ]
 
+    def line() -> str:
+        while True:
+            text = rng.choice(_WORDS)
+            while len(encode(tokenizer, text)) < observed - markup:
+                text += " " + rng.choice(_WORDS)
+            if len(encode(tokenizer, between(tokenizer, text))) == observed:
+                return text
 
-def _text_of(tokenizer: Any, tokens: int, rng: random.Random) -> str:
-    if tokens < 1:
-        raise ValueError(f"{OBSERVED_TOKENS} observed tokens leave none beside the markup")
-    while True:
-        text = rng.choice(_WORDS)
-        while len(encode(tokenizer, text)) < tokens:
-            text += " " + rng.choice(_WORDS)
-        if len(encode(tokenizer, between(tokenizer, text))) == OBSERVED_TOKENS:
-            return text
+    openings = (opening_lines, *[1] * (turns - 1))
+    return [["\n".join(line() for _ in range(lines)) for lines in openings] for _ in range(number)]
 
 
 def between(tokenizer: Any, text: str) -> str:

@@ -6,9 +6,10 @@
 The same games are played with the same model by (a) `agentsgym.rollout.run` with the embedded
 engine, environment and scheduler included, (b) TRL's `_generate_single_turn` as a `rollout_func`
 calls it, (c) as the floor, one `generate()` of as many tokens without any turns, plus one forward
-pass over all observations, and with `--continuous` by (d) the continuous batching of transformers,
-one manager for all turns, so that its prefix cache may keep them. The last line is one JSON object;
-ratios are seconds of the other over seconds of ours, medians over runs that alternate.
+pass over all observations, and on a GPU or with `--continuous` by (d) the continuous batching of
+transformers, one manager for all turns, so that its prefix cache may keep them. The last line is
+one JSON object; ratios are seconds of the other over seconds of ours, medians over runs that
+alternate.
 """
 
 import argparse
@@ -290,10 +291,13 @@ def main() -> None:
     )
     parser.add_argument("--smollm2", action="store_true", help="also SmolLM2-135M, 8 sessions")
     parser.add_argument(
-        "--continuous", action="store_true", help="also transformers' continuous batching"
+        "--continuous",
+        action="store_true",
+        help="also transformers' continuous batching, which a GPU always gets",
     )
     args = parser.parse_args()
     common.set_up(args)
+    args.continuous |= args.device.startswith("cuda")
     if args.quick:
         args.turns, args.sessions, args.repeats = [3], 8, 1
     default = "bfloat16" if args.device.startswith("cuda") else "float32"

@@ -54,13 +54,13 @@ def _of_size(size: str) -> dict[str, Part]:
         f"generation-{size}": Part(
             engines,
             "generation.py",
-            f"--models {size} --continuous --repeats 2 --turns 1 20",
+            f"--models {size} --repeats 2 --turns 1 20",
             f"{trial} --turns 1 3",
         ),
         f"generation-{size}-long": Part(
             engines,
             "generation.py",
-            f"--models {size} --continuous --repeats 2 --turns 50",
+            f"--models {size} --repeats 2 --turns 50",
             f"{trial} --turns 4",
         ),
         f"training-step-{size}": Part(

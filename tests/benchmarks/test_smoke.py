@@ -25,6 +25,29 @@ def test_quick_run(script, tmp_path):
     assert any("sampled" in line and "threads" in line for line in before)
 
 
+@pytest.mark.parametrize(
+    ("case", "shared"),
+    [
+        ("steps", 3),
+        pytest.param("thinking", 2, marks=pytest.mark.slow),
+        pytest.param("quickstart", 1.2, marks=pytest.mark.slow),
+        pytest.param("long", 3, marks=pytest.mark.slow),
+    ],
+)
+def test_an_update_with_and_without_shared_prefixes(case, shared, monkeypatch, tmp_path, capsys):
+    """A ratio is printed only if both gradients are equal."""
+    monkeypatch.syspath_prepend(FOLDER)
+    training_step = importlib.import_module("training_step")
+    monkeypatch.setattr(training_step.common, "CACHE", tmp_path)
+    monkeypatch.setattr(training_step.common, "set_up", lambda args: None)
+    monkeypatch.setattr(sys, "argv", ["training_step.py", "--case", case, "--quick"])
+    training_step.main()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["rows_tokens_read"] / result["distinct_tokens"] > shared
+    assert {"forest_over_rows", "cpu_forest_over_rows", "forest_memory_mb"} <= result.keys()
+    assert ("ours_over_trl" in result) == (case == "long")
+
+
 def test_a_step_of_storage(tmp_path):
     step = json.loads(quick_run(tmp_path, "storage.py", "--only", "step")[-1])["step"]
     assert 0 < step["cpu_store_seconds"] < step["cpu_seconds"]
