@@ -167,7 +167,8 @@ def test_counts(model: Any, tokenizer: Any) -> None:
 
 @pytest.mark.parametrize("budget", [5, 2048])
 def test_a_prompt_is_read_once(model: Any, tokenizer: Any, budget: int) -> None:
-    engine = EmbeddedEngine(model, tokenizer, max_prefill_tokens=budget, stop_token_ids=[])
+    engine = EmbeddedEngine(model, tokenizer, stop_token_ids=[])
+    engine.max_prefill_tokens = budget
     prompt = [random.Random(1).randrange(VOCABULARY) for _ in range(30)]
     params = SamplingParams(max_tokens=5)
     engine.submit([GenerationRequest(f"s{i}", prompt, params, seed=i) for i in range(8)])

@@ -72,10 +72,11 @@ class Storm:
 @given(
     seed=st.integers(0, 10_000),
     capacity=st.integers(1, 8),
-    max_prefill_tokens=st.sampled_from([1, 3, 10, 2048]),
+    prefill=st.sampled_from([1, 3, 10, 2048]),
 )
-def test_storm(model: Any, tokenizer: Any, seed: int, **options: Any) -> None:
-    engine = EmbeddedEngine(model, tokenizer, **options)
+def test_storm(model: Any, tokenizer: Any, seed: int, capacity: int, prefill: int) -> None:
+    engine = EmbeddedEngine(model, tokenizer, capacity=capacity)
+    engine.max_prefill_tokens = prefill
     Storm(engine, model, seed).run(steps=40)
 
 

@@ -38,7 +38,7 @@ def test_the_chosen_engine_samples_what_a_full_forward_says(
         play(engine, sessions=3, turns=3, temperature=temperature, longest=6, check=check)
     assert max(longest) > 2 * WINDOW
     if name == "plain":
-        assert engine.reading.cached
+        assert engine.cached
 
 
 def test_each_family_has_a_tiny_model() -> None:

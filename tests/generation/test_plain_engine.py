@@ -8,14 +8,13 @@ import pytest
 from generation_helpers import assert_exact, build_model, play
 
 from agentsgym.generation import EmbeddedEngine, PlainEngine
-from agentsgym.generation.plain import _READINGS, Reading
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 def test_ragged_turns(model: Any, tokenizer: Any, temperature: float) -> None:
     engine = PlainEngine(model, tokenizer)
-    assert engine.reading.cached and engine.reading.ragged
+    assert engine.cached
     check = partial(assert_exact, model, temperature=temperature)
     play(engine, sessions=6, turns=3, temperature=temperature, rewrite_at=2, check=check)
 
@@ -24,13 +23,14 @@ def test_samples_what_the_embedded_engine_samples(model: Any, tokenizer: Any) ->
     ours = play(PlainEngine(model, tokenizer), sessions=6, turns=3)
     assert ours == play(EmbeddedEngine(model, tokenizer), sessions=6, turns=3)
     assert ours == play(PlainEngine(model, tokenizer, capacity=2), sessions=6, turns=3)
-    assert ours == play(PlainEngine(model, tokenizer, max_batch_tokens=1), sessions=6, turns=3)
+    one_by_one = PlainEngine(model, tokenizer)
+    one_by_one.max_batch_tokens = 1
+    assert ours == play(one_by_one, sessions=6, turns=3)
 
 
-@pytest.mark.parametrize("reading", _READINGS[1:], ids=["equal lengths", "without a cache"])
-def test_each_way_to_read_is_exact(model: Any, tokenizer: Any, reading: Reading) -> None:
+def test_reading_without_a_cache_is_exact(model: Any, tokenizer: Any) -> None:
     engine = PlainEngine(model, tokenizer)
-    engine.reading = reading
+    engine.cached = False
     engine.reset()
     played = play(engine, sessions=4, turns=2, longest=4, check=partial(assert_exact, model))
     assert played == play(PlainEngine(model, tokenizer), sessions=4, turns=2, longest=4)
@@ -45,7 +45,7 @@ def test_a_model_whose_cache_is_not_exact_reads_without_it(tokenizer: Any) -> No
 
     model.model.forward = forgetful
     engine = PlainEngine(model, tokenizer)
-    assert not engine.reading.cached
+    assert not engine.cached
     play(engine, sessions=2, turns=2, longest=4, check=partial(assert_exact, model))
 
 
@@ -57,8 +57,7 @@ def test_padding_that_enters_a_state_is_found(tokenizer: Any) -> None:
         return forward(*args, **options)
 
     model.model.forward = unmasked
-    engine = PlainEngine(model, tokenizer)
-    assert engine.reading == Reading(cached=True, ragged=False)
+    assert not PlainEngine(model, tokenizer).cached
 
 
 def test_release_and_new_weights_in_the_middle_of_a_batch(model: Any, tokenizer: Any) -> None:

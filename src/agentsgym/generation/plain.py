@@ -1,16 +1,14 @@
 """The plain engine: a Hugging Face model in this process, run as it is.
 
 It samples from models that the embedded engine refuses. A turn reads its whole context again, and
-then decodes with the model's own cache; nothing is kept between turns. What a batch may be differs
-by model: any sequences, padded on the left; sequences of equal length only, because padding would
-enter the state of linear attention; or without a cache, when every token reads all tokens again.
-`choose_reading` tries these in this order, and takes the first that gives the logits of a full
-forward pass.
+then decodes with the model's own cache; nothing is kept between turns. A batch is padded on the
+left. Where that does not give the logits of a full forward pass, because padding would enter the
+state of linear attention or the model has another cache or none, every token reads all tokens of
+its sequence again; `reads_exactly` finds out.
 """
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,24 +27,13 @@ _LENGTHS = (11, 7)
 _DECODED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How a model reads a batch: with its cache or not, with sequences of several lengths or
-    not."""
-
-    cached: bool
-    ragged: bool
-
-
-_READINGS = (Reading(True, True), Reading(True, False), Reading(False, True))
-
-
 class Reader:
-    """The sequences of one batch, read by `model`; each call of `read` gives their next logits."""
+    """The sequences of one batch, read by `model`, with its cache if `cached`; each call of `read`
+    gives their next logits."""
 
-    def __init__(self, model: Any, reading: Reading, device: torch.device) -> None:
+    def __init__(self, model: Any, cached: bool, device: torch.device) -> None:
         self._model = model
-        self._reading = reading
+        self._cached = cached
         self._device = device
         self._last_only = "logits_to_keep" in inspect.signature(_base(model).forward).parameters
         self._cache: DynamicCache | None = None
@@ -76,7 +63,7 @@ class Reader:
         return self._logits(last, **options), len(rows)
 
     def _read_all(self, rows: Ints, tokens: Ints, lengths: Ints) -> tuple[Tensor, int]:
-        if not self._reading.cached:
+        if not self._cached:
             parts = [
                 self._logits(torch.from_numpy(tokens[i : i + 1, :length]))
                 for i, length in enumerate(lengths)
@@ -121,36 +108,27 @@ class Reader:
         return logits
 
 
-def choose_reading(model: Any, vocabulary: int, device: torch.device, tolerance: float) -> Reading:
-    """The first reading in which cached logits equal those of full forward passes.
+def reads_exactly(model: Any, vocabulary: int, device: torch.device, tolerance: float) -> bool:
+    """Whether cached logits equal those of full forward passes, over a batch of two lengths that
+    becomes one of one; their difference is relative to the logits' size.
 
     `model` is in evaluation mode, without gradients.
     """
-    for reading in _READINGS[:-1]:
-        try:
-            gap = _largest_gap(model, reading, vocabulary, device)
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-            continue  # the model has another cache, or none
-        if gap <= tolerance:
-            return reading
-    return _READINGS[-1]
-
-
-def _largest_gap(model: Any, reading: Reading, vocabulary: int, device: torch.device) -> float:
-    """The largest difference, relative to the logits' size, over a batch of two that becomes one
-    of one."""
-    first, second = _LENGTHS if reading.ragged else (_LENGTHS[0], _LENGTHS[0])
+    first, second = _LENGTHS
     tokens = (np.arange(1, first + _DECODED + 1) * np.array([[7919], [104729]])) % vocabulary
-    ours = Reader(model, reading, device)
-    gaps = []
+    ours = Reader(model, True, device)
     for step in range(_DECODED + 1):
         rows = np.arange(2) if step < _DECODED else np.array([1])
         lengths = (np.array([first, second]) + step)[rows]
-        logits, _ = ours.read(rows, tokens[rows], lengths)
-        expected, _ = Reader(model, _READINGS[-1], device).read(rows, tokens[rows], lengths)
-        scale = 1 + float(expected.abs().max())
-        gaps.append(float((logits - expected).abs().max()) / scale)
-    return max(gaps)
+        try:
+            logits, _ = ours.read(rows, tokens[rows], lengths)
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            return False  # the model has another cache, or none
+        expected, _ = Reader(model, False, device).read(rows, tokens[rows], lengths)
+        gap = float((logits - expected).abs().max()) / (1 + float(expected.abs().max()))
+        if not gap <= tolerance:
+            return False
+    return True
 
 
 def _base(model: Any) -> Any:
@@ -158,47 +136,26 @@ def _base(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
-MAX_BATCH_TOKENS = 8192
-
-
 class PlainEngine(InProcessEngine):
     """An `agentsgym.types.TrainableEngine` over `model` (a causal language model) and `tokenizer`.
 
     At most `capacity` sequences are sampled at once, and no more than fit into `max_batch_tokens`
-    when all are as long as the longest. `stop_token_ids` end an action (default: the tokenizer's
-    and the generation config's end-of-sequence ids). A batch is sampled to its end before the next
-    one starts, in the order of arrival. `dtype` makes the engine sample from a copy in that dtype.
+    when all are as long as the longest. A batch is sampled to its end before the next one starts,
+    in the order of arrival.
 
     Raises ValueError for a model whose tokens see later ones.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        capacity: int = 64,
-        stop_token_ids: Sequence[int] | None = None,
-        max_batch_tokens: int = MAX_BATCH_TOKENS,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        for name, value in (("capacity", capacity), ("max_batch_tokens", max_batch_tokens)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+    max_batch_tokens = 8192
+
+    def _check(self, model: Any) -> None:
         check_causal(model)
-        super().__init__(
-            model,
-            tokenizer,
-            capacity=capacity,
-            stop_token_ids=stop_token_ids,
-            dtype=dtype,
+
+    def _prepare(self) -> None:
+        self.cached = reads_exactly(
+            self.model, self._vocabulary, self.device, tolerance_of(self.model)
         )
-        self.max_batch_tokens = max_batch_tokens
-        with evaluating(self.model):
-            self.reading = choose_reading(
-                self.model, self._vocabulary, self.device, tolerance_of(self.model)
-            )
-        self._reader = Reader(self.model, self.reading, self.device)
+        self._reader = Reader(self.model, self.cached, self.device)
 
     def poll(self) -> list[GenerationResult]:
         """Run forward passes until a request finishes; return all finished ones, in any order."""
@@ -218,7 +175,7 @@ class PlainEngine(InProcessEngine):
 
     def reset(self) -> None:
         """Drop the cache. Open requests continue: their sampled tokens are kept and read again."""
-        self._reader = Reader(self.model, self.reading, self.device)
+        self._reader = Reader(self.model, self.cached, self.device)
 
     def _begin_batch(self) -> None:
         """Give a row to each waiting request of the next batch."""
@@ -238,13 +195,12 @@ class PlainEngine(InProcessEngine):
         """The oldest waiting request, and those that fit to it."""
         waiting = list(self._waiting)
         chosen = waiting[:1]
-        first, longest = len(self._contexts[waiting[0]]), self._longest(waiting[0])
+        longest = self._longest(waiting[0])
         for name in waiting[1:]:
             if len(chosen) == self.capacity:
                 break
             length = max(longest, self._longest(name))
-            fits = (len(chosen) + 1) * length <= self.max_batch_tokens
-            if fits and (self.reading.ragged or len(self._contexts[name]) == first):
+            if (len(chosen) + 1) * length <= self.max_batch_tokens:
                 chosen.append(name)
                 longest = length
         return chosen

@@ -6,8 +6,6 @@ tokens.
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import evaluating, plan_pass, run_pass
@@ -15,18 +13,13 @@ from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.kv_cache import CacheManager
 from agentsgym.types import GenerationResult
 
-MAX_PREFILL_TOKENS = 2048
-
 
 class EmbeddedEngine(InProcessEngine):
     """An `agentsgym.types.TrainableEngine` over `model` (a causal language model) and `tokenizer`.
 
     `capacity` is the number of sequences sampled at once. More sessions may be open: they wait for
     a row, and the caches of idle sessions make room for them, least recently used first.
-    `stop_token_ids` end an action (default: the tokenizer's and the generation config's
-    end-of-sequence ids). `max_prefill_tokens` limits the context tokens that one forward pass
-    reads. With `dtype` the engine samples from a copy in that dtype, for a model that is trained
-    in higher precision.
+    `max_prefill_tokens` limits the context tokens that one forward pass reads.
 
     While it samples, the engine changes the model's attention and mode, so no other thread may run
     the same model at that moment; give each thread its own copy. `poll` raises RuntimeError if a
@@ -35,33 +28,16 @@ class EmbeddedEngine(InProcessEngine):
     Raises UnsupportedModelError for a model whose caches or positions it cannot handle exactly.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        capacity: int = 64,
-        stop_token_ids: Sequence[int] | None = None,
-        max_prefill_tokens: int = MAX_PREFILL_TOKENS,
-        dtype: torch.dtype | None = None,
-    ) -> None:
-        for name, value in (("capacity", capacity), ("max_prefill_tokens", max_prefill_tokens)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+    max_prefill_tokens = 2048
+
+    def _check(self, model: Any) -> None:
         check_supported(model)
-        super().__init__(
-            model,
-            tokenizer,
-            capacity=capacity,
-            stop_token_ids=stop_token_ids,
-            dtype=dtype,
-        )
-        self.max_prefill_tokens = max_prefill_tokens
-        layers = model.config.get_text_config().num_hidden_layers
-        self._caches = CacheManager(layers, capacity, self._counters)
+
+    def _prepare(self) -> None:
+        layers = self.model.config.get_text_config().num_hidden_layers
+        self._caches = CacheManager(layers, self.capacity, self._counters)
         self._table = self._caches.table
-        with evaluating(self.model):
-            check_exact(self.model, layers, self._vocabulary, self.device)
+        check_exact(self.model, layers, self._vocabulary, self.device)
 
     def poll(self) -> list[GenerationResult]:
         """Run forward passes until a request finishes; return all finished ones, in any order."""

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from agentsgym.generation.embedded.batch import Counters, RowTable, sample_tokens
+from agentsgym.generation.embedded.forward import evaluating
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.models import end_of_turn_ids, positions_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
@@ -45,10 +46,10 @@ class InProcessEngine(ABC):
     """An engine over `model` (a causal language model) and `tokenizer`. The subclass decides the
     order in which it reads and samples.
 
-    `stop_token_ids` end an action (default: the tokenizer's and the generation config's
-    end-of-sequence ids). With `dtype` the engine samples from a copy in that dtype, for a model
-    that is trained in higher precision; with None from the model itself. `self.model` is the one
-    that samples.
+    `capacity` is the number of sequences sampled at once. `stop_token_ids` end an action (default:
+    the tokenizer's and the generation config's end-of-sequence ids). With `dtype` the engine
+    samples from a copy in that dtype, for a model that is trained in higher precision; with None
+    from the model itself. `self.model` is the one that samples.
     """
 
     can_generate_ahead = False
@@ -58,10 +59,13 @@ class InProcessEngine(ABC):
         model: Any,
         tokenizer: Any,
         *,
-        capacity: int,
+        capacity: int = 64,
         stop_token_ids: Sequence[int] | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1, got {capacity}")
+        self._check(model)
         self._trained = model
         self._copy = None if dtype is None else ModelCopy(model, dtype)
         self.model = model if self._copy is None else self._copy.model
@@ -84,6 +88,16 @@ class InProcessEngine(ABC):
         stops = end_of_turn_ids(tokenizer, model) if stop_token_ids is None else stop_token_ids
         self._action_text = ActionText(tokenizer, stops)
         self._is_stop[[token for token in stops if 0 <= token < self._vocabulary]] = True
+        with evaluating(self.model):
+            self._prepare()
+
+    @abstractmethod
+    def _check(self, model: Any) -> None:
+        """Raise ValueError for a model that this engine cannot sample from."""
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Make what sampling from `self.model` needs; the end of `__init__`."""
 
     @classmethod
     def from_pretrained(cls, path: str, *, dtype: str = "auto", **options: Any) -> Self:
