@@ -216,8 +216,7 @@ def test_the_servers_of_a_strangers_run_are_not_asked(invoke, workplace, vllm):
     result = invoke("eval", "theirs", *DIGIT, "--trust")
     assert figures(result)["failures"] == 0 and "are not used" in result.stderr
     result = invoke("train", "--resume", "theirs")
-    assert result.exit_code == 2
-    assert f'engine.urls=["{vllm.url}"]' in result.stderr
+    assert result.exit_code == 2 and "is not one of yours" in result.stderr
     assert vllm.completions == 0 and vllm.loaded == []
     named = (f"engine.urls={vllm.url}", "engine.served_model=tiny")
     assert figures(invoke("eval", "theirs", *DIGIT, *named, "--trust"))["failures"] == 0

@@ -8,7 +8,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import ModelSettings, load_config, load_run, merge, parse_config
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.models.load import template_remark
-from agentsgym.runs.trust import check_untrusted
 
 LORA = {"model": {"path": "base", "revision": "v1", "lora": {"r": 4}}}
 
@@ -133,12 +132,3 @@ def test_quantized_weights_cannot_be_trained(workplace, monkeypatch):
     monkeypatch.setattr("agentsgym.runs.models.load.check_machine", lambda *_: None)
     with pytest.raises(ConfigError, match="quantized weights cannot be trained; train an adapter"):
         loaded(quantization="8bit")
-
-
-def test_a_model_that_only_a_strangers_run_names_is_not_downloaded(workplace):
-    Path("run").mkdir()
-    Path("run/config.yaml").write_text("env: Bandit\nmodel: some/model\n")
-    stored = load_run(Path("run"))
-    assert stored.model.may_download
-    assert not check_untrusted(stored, training=True).model.may_download
-    assert check_untrusted(stored, own=stored, training=True).model.may_download

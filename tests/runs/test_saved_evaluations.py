@@ -224,7 +224,7 @@ def test_a_saved_evaluation_that_is_no_other_side_is_refused_before_anything_is_
     theirs.mkdir()
     shutil.copy(mine / "evaluation.json", theirs)
     (theirs / "rollouts").symlink_to(mine / "rollouts")
-    assert "would be read" in refused(theirs)
+    assert "is a link to" in refused(theirs)
     shutil.rmtree(mine / "rollouts")
     assert "lacks 12 of its 12 rollouts" in refused(mine)
     STOP_AFTER.append(70)

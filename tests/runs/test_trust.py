@@ -105,7 +105,8 @@ def test_code_that_a_run_directory_names_is_not_imported(
     shutil.copy(strange / "evil_env.py", directory)
     result = invoke(*command.split(), ".")
     assert result.exit_code == 2, result.output
-    assert named in " ".join(result.output.split()) and "--trust" in result.output
+    assert "is not one of yours" in result.output and "--trust" in result.output
+    assert command != "eval" or named in " ".join(result.output.split())
     assert marks(strange) == marks(directory) == []
     assert "evil_env" not in sys.modules
 
@@ -128,10 +129,6 @@ def test_what_the_user_names_too_is_theirs(run):
     with pytest.raises(ConfigError, match=r"servers: env_config.eval_file=/their/file\."):
         check_untrusted(load_run(directory, named), named)
     check_untrusted(load_run(directory, named), {**named, "env_config.eval_file": "/their/file"})
-    own = parse_config({"env": "Bandit", "train": {"trust": ["mine"]}})
-    check_untrusted(load_run(run(train={"trust": ["mine"]})), own=own)
-    with pytest.raises(ConfigError, match="theirs"):
-        check_untrusted(load_run(run(train={"trust": ["mine", "theirs"]})), own=own)
 
 
 def test_the_settings_of_an_environment_are_read_only_if_its_class_may_be_imported(strange, run):
@@ -193,55 +190,12 @@ def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, wo
     assert invoke("eval", "copied", "--episodes", "2", "--trust").exit_code == 0
 
 
-def test_a_run_of_a_stranger_reaches_nothing_that_the_user_did_not_name(strange, invoke, run):
-    directory = run(
-        env="TwentyQuestions",
-        model={"path": "their-run/model", "chat_template": "secret.jinja"},
-        answerer={"urls": ["http://theirs"], "served_model": "m"},
-        engine={"urls": ["http://theirs"], "key_env": "AWS_SECRET"},
-        data={"train": "a.jsonl", "eval": "b"},
-        warm_start={"source": "rollouts", "run": "their"},
-        ray={"workers": 2},
-        train={"max_steps": 1, "push_to_hub": True, "report_to": ["wandb"],
-               "trackio_space_id": "theirs/it"},
-    )  # fmt: skip
-    named = {
-        "model.path": "their-run/model", "model.chat_template": "secret.jinja",
-        "answerer.urls": '["http://theirs"]', "engine.urls": '["http://theirs"]',
-        "engine.key_env": "AWS_SECRET", "data.train": "a.jsonl", "data.eval": "b",
-        "warm_start.run": "their", "ray.workers": "2", "train.push_to_hub": "true",
-        "train.report_to": '["wandb"]', "train.trackio_space_id": "theirs/it",
-    }  # fmt: skip
+def test_a_run_of_a_stranger_is_not_resumed(strange, invoke, run):
+    directory = run(train={"max_steps": 1})
     before = sorted(path.name for path in directory.iterdir())
-    result = invoke("train", "--resume", str(directory))
-    output = "".join(result.output.split("\n"))
-    assert result.exit_code == 2
-    assert [key for key, value in named.items() if f"{key}={value}" not in output] == []
+    (strange / "own.yaml").write_text(yaml.safe_dump({"env": "Bandit"}))
+    for command in (["--resume", str(directory)], ["own.yaml", "--resume", "-o", str(directory)]):
+        result = invoke("train", *command)
+        assert result.exit_code == 2, result.output
+        assert "is not one of yours" in result.output and "--trust" in result.output
     assert sorted(path.name for path in directory.iterdir()) == before
-    check_untrusted(load_run(directory), named, training=True)
-
-
-def test_a_file_of_the_user_names_what_its_run_may_reach(run, strange, invoke):
-    reached = {
-        "engine": {"urls": ["http://mine"], "key_env": "MINE"},
-        "warm_start": {
-            "source": "chat",
-            "engine": {"urls": ["http://teacher"], "served_model": "m"},
-        },
-        "train": {"max_steps": 1, "report_to": ["wandb"]},
-    }
-    own = parse_config({"env": "Bandit", **reached})
-    directory = run(**reached)
-    check_untrusted(load_run(directory), own=own, training=True)
-    (strange / "own.yaml").write_text(yaml.safe_dump({"env": "Bandit", **reached}))
-    result = invoke("train", "own.yaml", "--resume", "--output", str(directory))
-    assert "is not one of yours" not in result.output and "MINE" in result.output
-    for section in ({"engine": {"urls": ["http://theirs"]}}, {"train": {"report_to": ["theirs"]}}):
-        with pytest.raises(ConfigError, match="theirs"):
-            check_untrusted(load_run(run(**reached | section)), own=own, training=True)
-
-
-def test_a_run_that_reports_to_nobody_goes_on_as_it_is(run):
-    for value in ("none", ["none"], [], None):
-        stored = load_run(run(train={"report_to": value, "push_to_hub": False}))
-        check_untrusted(stored, training=True)

@@ -180,7 +180,7 @@ def _stored(root: Path, place: dict[str, Any], settings: dict[str, Any], ours: b
     overrides = place | {f"env_config.{key}": value for key, value in settings.items()}
     run = load_run(root, overrides)
     if not ours:
-        run = check_untrusted(run, overrides)
+        check_untrusted(run, overrides)
     import_from_here(*foreign_code(run))
     return run
 

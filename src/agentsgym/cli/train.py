@@ -18,7 +18,7 @@ from agentsgym.runs.estimate import Estimate, estimate_run
 from agentsgym.runs.files import Summary
 from agentsgym.runs.launch import Launch, check_launch
 from agentsgym.runs.processes import Ended, is_other_rank, processes_started, run_processes
-from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, resume_command, with_trust
+from agentsgym.runs.trust import foreign_code, is_own, resume_command, with_trust
 from agentsgym.types.names import ConfigError, import_from_here
 
 
@@ -166,17 +166,19 @@ def _run_to_resume(
     source: str | None, output: Path | None, overrides: dict[str, Any], trust: bool
 ) -> RunConfig:
     """The configuration stored in a run directory: --output, the source, or that of the preset or
-    file. Raises ConfigError if the run is somebody else's and names what the user does not."""
+    file. Raises ConfigError if the run is somebody else's, without `trust`."""
     if source is None and output is None:
         raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
-    own = None
-    if source and not Path(source).is_dir() and (Path(source).is_file() or source in presets()):
-        own = load_config(source)
-    directory = output or (own.directory if own else Path(str(source)))
-    stored = load_run(directory, overrides)
-    if trust or is_own(directory):
-        return stored
-    return check_untrusted(stored, overrides, own, training=True)
+    directory = output or Path(str(source))
+    if output is None and not directory.is_dir() and (directory.is_file() or source in presets()):
+        directory = load_config(str(source)).directory
+    config = load_run(directory, overrides)
+    if not (trust or is_own(directory)):
+        raise ConfigError(
+            f"the run in {directory} is not one of yours; if you trust what its config.yaml names, "
+            "code, files and servers, add --trust"
+        )
+    return config
 
 
 def _show(summary: Summary, config: RunConfig) -> None:

@@ -197,7 +197,7 @@ def saved_side(
     evaluation; DamagedFile if its files are damaged.
     """
     if not (trust or is_own(root)):
-        check_links(root, use="read")
+        check_links(root)
     file = SavedFigures.read(RunDirectory(root).evaluation)
     if file.status != "finished":
         raise ConfigError(

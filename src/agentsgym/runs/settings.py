@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentsgym.generation.settings import ChatEndpoint, EngineSettings
 from agentsgym.runs.files.rollouts import KeepRollouts
@@ -120,19 +120,6 @@ class ModelSettings(Section):
         if value not in _TEMPLATES and not value.endswith(".jinja"):
             raise ValueError(f"must be own, training or the path of a .jinja file, got {value!r}")
         return value
-
-    _foreign: bool = PrivateAttr(default=False)
-
-    @property
-    def may_download(self) -> bool:
-        """Whether files may come from the hub: not if only a run directory names the model."""
-        return not self._foreign
-
-    def without_downloads(self) -> "ModelSettings":
-        """The same model, which must already be on this machine."""
-        copy = self.model_copy()
-        copy._foreign = True
-        return copy
 
     @property
     def template_file(self) -> str | None:

@@ -144,8 +144,7 @@ def base_section(model: ModelSettings, stored: StoredAdapter | None, use: Use) -
             f"{belongs} of the hub, which was not downloaded here; if you trust it: "
             f"hf download {base}"
         )
-    own = model.model_copy(update={"path": base, "revision": stored.revision})
-    return own.without_downloads()
+    return model.model_copy(update={"path": base, "revision": stored.revision})
 
 
 # -- chat templates --------------------------------------------------------------------------------

@@ -94,9 +94,9 @@ class Policy:
 def load_pretrained(
     path: str | Path, section: ModelSettings = _PLAIN, dtype: str = "float32"
 ) -> Policy:
-    """A model directory or hub name; of the section count its revision, attention, quantization and
-    whether it may be downloaded. Only safetensors files are read, and a model's own code is never
-    run. Raises ConfigError if it cannot be loaded completely, or if it is an adapter."""
+    """A model directory or hub name; of the section count its revision, attention and
+    quantization. Only safetensors files are read, and a model's own code is never run. Raises
+    ConfigError if it cannot be loaded completely, or if it is an adapter."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     source, folder = source_of(section), Path(path)
@@ -166,11 +166,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 def source_of(section: ModelSettings) -> dict[str, Any]:
     """The arguments of every loader of transformers."""
-    return {
-        "revision": section.revision or "main",
-        "local_files_only": not section.may_download,
-        "trust_remote_code": False,
-    }
+    return {"revision": section.revision or "main", "trust_remote_code": False}
 
 
 def _weights(section: ModelSettings, dtype: str) -> dict[str, Any]:
@@ -210,7 +206,7 @@ def _ask_hub(path: str | Path, section: ModelSettings) -> None:
     from huggingface_hub import constants
 
     here = Path(path).is_dir() or in_hub_cache(str(path), section.revision)
-    if here or constants.HF_HUB_OFFLINE or not section.may_download:
+    if here or constants.HF_HUB_OFFLINE:
         return
     try:
         request = Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 - the user's own hub
@@ -225,9 +221,7 @@ def _refuse_adapter(path: str | Path, section: ModelSettings) -> None:
     """Raise ValueError for an adapter on the hub, whose base transformers would download."""
     from transformers.utils.peft_utils import find_adapter_config_file
 
-    if find_adapter_config_file(
-        str(path), revision=section.revision, local_files_only=not section.may_download
-    ):
+    if find_adapter_config_file(str(path), revision=section.revision):
         raise ValueError(
             "it is an adapter; download it into a directory (hf download NAME --local-dir DIR) and "
             "name that"
