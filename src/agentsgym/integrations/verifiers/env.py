@@ -1,9 +1,8 @@
-"""A taskset of verifiers as an environment."""
+"""A taskset of verifiers as an environment: its episode is a program, whose model is the agent."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import verifiers.v1 as vf
@@ -12,11 +11,12 @@ from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.utils.decorators import discover_decorated
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
-from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.integrations.exchange import Exchange, LoopThread
-from agentsgym.integrations.verifiers.export import ANSWERING, PLUGIN
+from agentsgym.envs.program.env import ProgramEnv
+from agentsgym.envs.program.run import ClientSettings
+from agentsgym.envs.settings import Tasks
+from agentsgym.generation.loop_thread import LoopThread
+from agentsgym.integrations.verifiers.export import ENDPOINT, PLUGIN
 from agentsgym.types.text import short_repr
 
 _LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens")
@@ -51,7 +51,7 @@ def check_taskset(taskset: Any) -> None:
 
 
 def check_task(task: Any) -> None:
-    """Raise CannotKeep for a task with hooks on model calls, or whose prompt is more than text."""
+    """Raise CannotKeep for a task with hooks on model calls, which our harness would pass by."""
     needs = {
         "stop hooks": [hook.__name__ for hook in task.hooks("stop")],
         "intercept hooks": [hook.__name__ for hook in discover_decorated(task, "intercept")],
@@ -61,34 +61,6 @@ def check_task(task: Any) -> None:
     for what, need in needs.items():
         if need:
             raise CannotKeep(f"{type(task).__name__} has {what}: {short_repr(need)}")
-    if isinstance(task.data.prompt, list):
-        for message in task.data.prompt:
-            text_of(message.model_dump(mode="json", exclude_none=True), ("system", "user"))
-
-
-def new_text(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
-    """What a conversation has beyond `before` (which ends with the agent's answer), as one text.
-
-    Raises CannotKeep if it does not begin with `before`, or has anything but text that the user or,
-    at its beginning, the system said.
-    """
-    if list(now[: len(before)]) != list(before):
-        raise CannotKeep("the environment rewrites the conversation's history")
-    roles = ("user",) if before else ("system", "user")
-    return "\n\n".join(text_of(message, roles) for message in now[len(before) :])
-
-
-def text_of(message: Mapping[str, Any], roles: Sequence[str]) -> str:
-    """The text of a message of one of these roles; else CannotKeep."""
-    content = message["content"] if message["role"] in roles else None
-    if isinstance(content, list) and all(part.get("type") == "text" for part in content):
-        content = "\n".join(part["text"] for part in content)
-    if not isinstance(content, str):
-        raise CannotKeep(
-            f"only text of the roles {' and '.join(roles)} can be shown here, got "
-            f"{short_repr(message)}"
-        )
-    return content
 
 
 # verifiers wants to know a model; it is never asked.
@@ -121,38 +93,24 @@ def serving_loop(env: Any) -> LoopThread:
 
 
 _LARGEST_EVAL_SHARE = 5
-_USUAL_STOP = "user_closed"
-"""verifiers' stop condition of an episode that its environment ended."""
+_STARTING = threading.Lock()
 
 
 class EpisodeFailed(RuntimeError):
     """verifiers reports an error in an episode."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningEpisode:
-    """A running episode: `conversation` is what verifiers asks to be answered now, `text` its part
-    after the agent's last answer."""
-
-    exchange: Exchange[Any]
-    conversation: Sequence[Mapping[str, Any]]
-    text: str
-
-
-class VerifiersEnv(MultistepEnv):
+class VerifiersEnv(ProgramEnv):
     """Plays a taskset of verifiers; a subclass names it in `taskset`.
 
     A task is verifiers' `TaskData`. The reward of an episode is verifiers' (`trace.reward`), on the
-    last step; verifiers has no rewards of single steps. Also an episode that our limits end is
-    scored by verifiers. Metrics are in `info["metrics"]`, and what the trace holds else in
-    `info["verifiers"]`. A last step that earns at least `win_reward` is a win.
+    last step; verifiers has no rewards of single steps. Metrics are in `info["metrics"]`, and what
+    the trace holds else in `info["verifiers"]`. An episode that earns at least `win_reward` is a
+    win. The tasks are those of the taskset, or of the files `tasks` and `eval_tasks`.
 
     Raises CannotKeep, when it is made, for a taskset that needs tools, a container, several seats
-    or limits of its own; `check_task` and the session do for a task with stop or intercept hooks
-    or images.
+    or limits of its own; `check_task` and the session do for a task with stop or intercept hooks.
     """
-
-    blocking = True
 
     taskset: ClassVar[Mapping[str, Any]] = {}
     """verifiers' configuration of the taskset: its `id`, an installed module, and its settings. It
@@ -161,15 +119,12 @@ class VerifiersEnv(MultistepEnv):
     paired_env: ClassVar[str] = ""
     """The id of an environment of verifiers that plays the taskset; by default the taskset's."""
 
-    class Settings(EnvSettings):
+    class Settings(ProgramEnv.Settings):
         """The settings of a verifiers environment."""
 
         train_tasks: Tasks = Field(256, description="maximum number of training tasks")
-        eval_tasks: Tasks = Field(64, description="maximum number of evaluation tasks")
+        held_out_tasks: Tasks = Field(64, description="maximum number of evaluation tasks")
         win_reward: float = Field(1.0, description="reward from which on an episode is a win")
-        turn_timeout: float = Field(
-            300.0, ge=0.001, description="seconds that verifiers may take for a turn"
-        )
 
     config: Settings
 
@@ -178,79 +133,28 @@ class VerifiersEnv(MultistepEnv):
         self._foreign = load(self.taskset, self.paired_env)
         self._loop: LoopThread | None = None
 
-    # -- an episode -----------------------------------------------------------------------------
-
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningEpisode:
-        task = self._task(task_data)
-        check_task(task)
-        exchange = self._started(task)
-        try:
-            conversation = exchange.wait()
-            if conversation is None:
-                _ended(exchange)
-                raise EpisodeFailed("the episode ended without asking the agent")
-            return RunningEpisode(exchange, conversation, new_text([], conversation))
-        except BaseException:
-            exchange.close()
-            raise
-
-    def _format_prompt(self, state: RunningEpisode, step: int) -> str:
-        return state.text
-
-    def _step_episode(
-        self, session_id: str, state: RunningEpisode, action: str
-    ) -> tuple[RunningEpisode, float, bool, dict[str, Any]]:
-        state.exchange.say(action)
-        conversation = state.exchange.wait()
-        if conversation is None:
-            trace = _ended(state.exchange)
-            return state, trace.reward, True, self._info(trace)
-        messages = [*state.conversation, {"role": "assistant", "content": action}]
-        text = new_text(messages, conversation)
-        return replace(state, conversation=conversation, text=text), 0.0, False, {}
-
-    def _calculate_reward(
-        self,
-        state: RunningEpisode,
-        actions: Sequence[str],
-        final_action: str,
-        step_rewards: Sequence[float],
-    ) -> float:
-        """verifiers' reward, also where a limit of ours ended the episode."""
-        if not state.exchange.over:
-            state.exchange.end()
-            if state.exchange.wait() is not None:
-                raise CannotKeep("the environment goes on asking after the episode's end")
-        return float(_ended(state.exchange).reward)
-
-    def _end_episode(self, session_id: str, state: RunningEpisode) -> None:
-        state.exchange.close()
-
-    def _info(self, trace: Any) -> dict[str, Any]:
-        metrics = {name: value for name, value in trace.metrics.items() if value is not None}
-        info = {
-            "metrics": metrics,
-            "verifiers": dict(trace.info),
+    def run(self, task: dict[str, Any], client: ClientSettings) -> dict[str, Any]:
+        """Play an episode of verifiers. Raises CannotKeep, EpisodeFailed, LoopDied."""
+        made = self._task(task)
+        check_task(made)
+        foreign, loop = self._serving()
+        trace = _only_trace(loop.run(_play(foreign, made, f"{client.session_url}/v1")))
+        return {
+            "reward": trace.reward,
             "win": trace.reward >= self.config.win_reward,
+            "metrics": {name: one for name, one in trace.metrics.items() if one is not None},
+            "verifiers": dict(trace.info),
         }
-        stop = None if trace.stop_condition == _USUAL_STOP else trace.stop_condition
-        return info | ({"stop_reason": stop} if stop else {})
 
-    def _started(self, task: Any) -> Exchange[Any]:
-        """An episode of a task; its result is verifiers' `Episode`. If the loop has died there is
-        another one, with another environment: what the old loop served may still be closing."""
+    def _serving(self) -> tuple[Any, LoopThread]:
+        """verifiers' environment and its loop. If that has died there is another one, with another
+        environment: what the old loop served may still be closing."""
         with _STARTING:
             if self._loop is None or not self._loop.alive:
                 if self._loop is not None:
                     self._foreign = load(self.taskset, self.paired_env)
                 self._loop = serving_loop(self._foreign)
-            foreign, loop = self._foreign, self._loop
-
-        async def episode(exchange: Exchange[Any]) -> Any:
-            ANSWERING.set(exchange)
-            return await foreign.run_episode(task, _CONTEXT)
-
-        return Exchange(loop, episode, timeout=self.config.turn_timeout)
+            return self._foreign, self._loop
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -269,15 +173,19 @@ class VerifiersEnv(MultistepEnv):
         return task_type(data, taskset.config.task)
 
     def get_train_dataset(self) -> Any:
-        """The first tasks of the taskset but for those of the evaluation."""
+        """The file `tasks`; without it the first tasks but for those of the evaluation."""
+        if self.config.tasks is not None:
+            return super().get_train_dataset()
         return task_dataset(self, self._split()[0])
 
     def get_eval_dataset(self) -> Any:
-        """The tasks after those of the training: at most `eval_tasks`, at most a fifth."""
+        """The file `eval_tasks`; without it those after the training's: at most a fifth."""
+        if self.config.eval_tasks is not None:
+            return super().get_eval_dataset()
         return task_dataset(self, self._split()[1])
 
     def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        train, held_out = self.config.train_tasks, self.config.eval_tasks
+        train, held_out = self.config.train_tasks, self.config.held_out_tasks
         tasks = self._foreign.taskset.take(train + held_out)
         data = [_as_task_data(task.data) for task in tasks]
         spare = max(len(data) - train, len(data) // _LARGEST_EVAL_SHARE)
@@ -285,19 +193,17 @@ class VerifiersEnv(MultistepEnv):
         return data[:cut], data[cut:]
 
 
-_STARTING = threading.Lock()
+async def _play(foreign: Any, task: Any, endpoint: str) -> Any:
+    """verifiers' episode of a task, whose turns are answered by the endpoint."""
+    ENDPOINT.set(endpoint)
+    try:
+        return await foreign.run_episode(task, _CONTEXT)
+    except SystemExit as error:  # it would end the loop
+        raise EpisodeFailed(f"SystemExit: {error}") from error
 
 
-def _as_task_data(data: Any) -> dict[str, Any]:
-    """verifiers' task as plain data, without the fields that are as by default."""
-    whole = data.model_dump(mode="json", exclude_none=True)
-    changed = data.model_dump(mode="json", exclude_defaults=True)
-    return {name: whole[name] for name in changed if name in whole}
-
-
-def _ended(exchange: Exchange[Any]) -> Any:
+def _only_trace(episode: Any) -> Any:
     """The trace of an episode that is over. Raises EpisodeFailed with verifiers' errors."""
-    episode = exchange.result
     errors = [*episode.errors, *(error for trace in episode.traces for error in trace.errors)]
     if errors or not episode.ok:
         last = errors[-1] if errors else None
@@ -306,3 +212,10 @@ def _ended(exchange: Exchange[Any]) -> Any:
     if len(episode.traces) != 1:
         raise CannotKeep(f"the episode has {len(episode.traces)} traces, one is allowed")
     return episode.traces[0]
+
+
+def _as_task_data(data: Any) -> dict[str, Any]:
+    """verifiers' task as plain data, without the fields that are as by default."""
+    whole = data.model_dump(mode="json", exclude_none=True)
+    changed = data.model_dump(mode="json", exclude_defaults=True)
+    return {name: whole[name] for name in changed if name in whole}

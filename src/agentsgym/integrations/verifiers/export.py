@@ -2,6 +2,7 @@
 harness without a program of its own."""
 
 import asyncio
+import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +16,6 @@ from verifiers.v1 import graph
 
 from agentsgym.envs import ConfigError, make
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.integrations.exchange import Exchange, ExchangeEnded
 from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.failures import last_line
 from agentsgym.types import Rollout
@@ -23,8 +23,8 @@ from agentsgym.types import Rollout
 PLUGIN = "agentsgym_v1"
 """The id under which verifiers finds the harness."""
 
-ANSWERING: ContextVar[Exchange[Any] | None] = ContextVar("agentsgym_exchange", default=None)
-"""The session that answers in this task of the event loop."""
+ENDPOINT: ContextVar[str] = ContextVar("agentsgym_endpoint", default="")
+"""The endpoint of the session that this task of the event loop plays; "" in verifiers' own runs."""
 
 _DONE = vf.ProgramResult(0, "", "")
 
@@ -51,15 +51,11 @@ class InProcessHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         if mcp_urls:
             raise vf.HarnessError("the harness agentsgym_v1 has no tools; use another harness")
         conversation = self._conversation(data)
-        exchange = ANSWERING.get()
-        if exchange is None:
-            await _post(f"{endpoint}/chat/completions", secret, ctx.model, conversation)
-            return _DONE
-        try:
-            answer = await exchange.ask([_plain(message) for message in conversation])
-        except ExchangeEnded:
-            return _DONE  # a segment without a turn ends the exchange, which is then scored
-        graph.prepare_turn(trace, conversation).commit(_response(trace, answer))
+        ours = ENDPOINT.get()
+        answer = await _post(ours or endpoint, secret, ctx.model, conversation)
+        if ours:  # verifiers' own endpoint records the turn itself
+            text = json.loads(answer)["choices"][0]["message"]["content"]
+            graph.prepare_turn(trace, conversation).commit(_response(trace, text))
         return _DONE
 
     def _conversation(self, data: Any) -> list[Any]:
@@ -68,17 +64,18 @@ class InProcessHarness(vf.Harness[vf.HarnessConfig]):  # type: ignore[misc]
         return messages if system is None else [vf.SystemMessage(content=system), *messages]
 
 
-async def _post(url: str, secret: str, model: str, conversation: Sequence[Any]) -> None:
-    """Let the endpoint answer; verifiers itself records the turn, an error or a stop."""
+async def _post(endpoint: str, secret: str, model: str, conversation: Sequence[Any]) -> str:
+    """The endpoint's answer, as it came."""
     body = {"model": model, "messages": [_plain(message) for message in conversation]}
     headers = {"Authorization": f"Bearer {secret}"}
     async with (
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None)) as session,
-        session.post(url, json=body, headers=headers) as response,
+        session.post(f"{endpoint}/chat/completions", json=body, headers=headers) as response,
     ):
         text = await response.text()
         if response.status >= 400:
             raise vf.HarnessError(f"the model endpoint answered {response.status}: {text[:500]}")
+        return text
 
 
 def _plain(message: Any) -> dict[str, Any]:
