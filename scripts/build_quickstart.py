@@ -22,7 +22,6 @@ import yaml
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import MultistepEnv
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
-from agentsgym.envs.twenty_questions.guess_consistency import consistent_mass
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.training.warm_start import WarmStartResult, warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings
@@ -81,12 +80,10 @@ def describe(
     engine = EmbeddedEngine(result.model, result.tokenizer, capacity=256)
     model = DirectOutputAgent(engine, SamplingParams(max_tokens=12))
     own = player.run_trial(tasks, model, EVAL_ROLLOUTS)
-    mass = consistent_mass(result.model, result.tokenizer, env, games=512)
     return {
         **{key: round(value, 4) for key, value in result.figures.items()},
         "seconds": round(seconds, 1),
         "tokens": token_counts(result.tokenizer, env),
-        "consistent_mass": {key: round(value, 4) for key, value in mass.items()},
         "model": play_figures(own),
         "teacher": play_figures(play(env, env.teacher_agent(seed=1), tasks)),
         "optimal": play_figures(play(env, env.optimal_agent(), tasks)),

@@ -27,7 +27,6 @@ EXTRAS = {
     "envs/mcp_tools.py": {"mcp"},
     "envs/textarena": {"textarena"},
     "envs/textworld": {"textworld"},
-    "envs/twenty_questions/guess_consistency.py": {"train"},
     "generation/embedded": {"train"},
     "generation/plain.py": {"train"},
     "generation/sampling.py": {"train"},

@@ -53,11 +53,6 @@ class KnownPlay:
         must not tell more about the solution than the prompt."""
         return None
 
-    def model_figures(self, model: Any, tokenizer: Any) -> Mapping[str, float]:
-        """Figures of a small model before RL (a warm start, or one that ships with the package),
-        for the run's summary; it should take seconds at most."""
-        return {}
-
 
 OPTIONAL = tuple(name for name in vars(KnownPlay) if not name.startswith("_"))
 

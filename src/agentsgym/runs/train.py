@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import BaseFileLock
 
-from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
@@ -303,14 +302,7 @@ class TrainingRun:
         policy = load_policy(self._config, self.progress)
         if remark := template_remark(self._config.model, policy.tokenizer):
             self.progress.note(remark)
-        figures = dict(policy.figures)
-        if self._config.model.is_ours:
-            own = known_play(self._env).model_figures(policy.model, policy.tokenizer)
-            figures |= own
-            if own:
-                texts = (f"{name} {value:.3f}" for name, value in own.items())
-                self.progress.note(f"before RL: {', '.join(texts)}")
-        self._summary.model_figures = figures
+        self._summary.model_figures = dict(policy.figures)
         return policy
 
     def _trainer(self, policy: Policy) -> "GRPOEnvTrainer":

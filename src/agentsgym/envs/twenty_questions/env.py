@@ -338,15 +338,6 @@ class TwentyQuestionsEnv(KnownGame):
         weights = np.exp(memory["skill"] * self.best_play.gains(_known(state))).tolist()
         return rng.choices(self.table.attributes, weights)[0].question
 
-    def model_figures(self, model: Any, tokenizer: Any) -> Mapping[str, float]:
-        """How well the model understands the answers; see `guess_consistency.guess_figures`. None
-        if a language model answers."""
-        if isinstance(self.answerer, LLMAnswerer):
-            return {}
-        from agentsgym.envs.twenty_questions.guess_consistency import guess_figures
-
-        return guess_figures(model, tokenizer, self)
-
 
 def _known(state: QuestionsState) -> int:
     return state["possible"] & state["carried"] or state["possible"]
