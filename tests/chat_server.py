@@ -11,8 +11,7 @@ from local_server import LocalServer
 
 class ChatServer(LocalServer):
     """`say(messages)` gives the answer; `fault(number)` says what goes wrong with the n-th request:
-    an HTTP status, "cut", "stall", "page" (a proxy's), or None. It lists models only if `names`
-    says which, each with the facts in `listed`."""
+    an HTTP status, "cut", "stall", "page" (a proxy's), or None. It lists no models."""
 
     def __init__(
         self,
@@ -26,20 +25,12 @@ class ChatServer(LocalServer):
         self.key = key
         self.delay = delay
         self.bodies: list[dict] = []
-        self.names: list[str] | None = None
-        self.listed: dict[str, Any] = {}
         self.most_at_once = 0
         self._now = 0
         super().__init__()
 
     def add_routes(self, app: web.Application) -> None:
         app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_get("/v1/models", self._models)
-
-    async def _models(self, request: web.Request) -> web.Response:
-        if self.names is None:
-            raise web.HTTPNotFound
-        return web.json_response({"data": [{"id": name} | self.listed for name in self.names]})
 
     async def _chat(self, request: web.Request) -> web.Response:
         body = await request.json()

@@ -69,10 +69,6 @@ class CompletionsServer(LocalServer):
     def is_paused(self) -> bool:
         return not self._resumed.is_set()
 
-    def rename(self, name: str) -> None:
-        """Serve the model under another name."""
-        self._names = (name,)
-
     def pause(self) -> None:
         """As a learner that ended before it resumed the server has left it."""
         self._resumed.clear()

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
@@ -44,6 +45,17 @@ def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
     figures(invoke(*named, "--max-action-tokens", "9", "--temperature", "0"))
     last = server.bodies[-1]
     assert (last["model"], last["max_tokens"], last["temperature"]) == ("other", 9, 0.0)
+
+
+@pytest.mark.parametrize(
+    "command", [("eval", "chat:m", *BANDIT), ("play", "Bandit", "--agent", "chat:m")]
+)
+def test_an_address_where_nothing_answers_is_noticed_at_once(invoke, command):
+    started = time.monotonic()
+    result = invoke(*command, "engine.urls=http://127.0.0.1:9")
+    assert result.exit_code == 1 and "nothing answers at" in result.stderr, result.output
+    assert "http://127.0.0.1:9" in result.stderr and len(result.stderr.strip().splitlines()) == 1
+    assert time.monotonic() - started < 10
 
 
 def test_no_key_is_sent_that_was_not_named_and_none_is_shown(invoke, serve, monkeypatch):

@@ -30,9 +30,8 @@ def evaluate(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model directory or hub name, a run directory, builtin:NAME, the http:// "
-            "address of a server, chat:NAME (a model at engine.urls), or agent:optimal, "
-            "agent:teacher, agent:random, agent:never.",
+            help="A model directory or hub name, a run directory, builtin:NAME, chat:NAME (a model "
+            "at engine.urls), or agent:optimal, agent:teacher, agent:random, agent:never.",
         ),
     ],
     settings: SettingsArgument = None,
@@ -98,8 +97,6 @@ def evaluate(
         agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --env TwentyQuestions --episodes 64
 
         agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
-
-        agentsgym eval http://localhost:8000 --env TwentyQuestions
 
         agentsgym eval runs/quickstart --vs agent:optimal --output evals/quickstart
 

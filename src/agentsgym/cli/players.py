@@ -8,9 +8,7 @@ from typing import Any
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, tell
 from agentsgym.cli.options import split_settings
-from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played
-from agentsgym.generation.endpoint import ask, is_url
 from agentsgym.runs import RunConfig, load_run, parse_config
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files import RunDirectory
@@ -54,13 +52,10 @@ class PlayOptions:
 
     def _engine_of(self, name: str) -> dict[str, Any]:
         """The settings of an engine belong to the models chat:NAME, or else to the first that is no
-        scripted agent; addresses have the key too."""
+        scripted agent."""
         chats = [one for one in self.models if one.startswith(CHAT)]
         models = [one for one in self.models if not one.startswith(SCRIPTED)]
-        if name in (chats or models[:1] or self.models[:1]):
-            return self.engine
-        key = "engine.key_env"
-        return {key: self.engine[key]} if is_url(name) and key in self.engine else {}
+        return self.engine if name in (chats or models[:1] or self.models[:1]) else {}
 
     def _applied(self, run: RunConfig) -> RunConfig:
         names = ("episodes", "rollouts_per_task", "temperature")
@@ -89,10 +84,7 @@ def evaluated_run(
 
     A run directory provides its model and its settings, those of the environment if `env` is None
     or the run's own. An agent without an environment gets that of the run `beside` it, and the
-    run's section `eval`. The address of a server becomes the model that is served there. `trust` is
-    for directories of somebody else.
-
-    Raises ConfigError; NothingThere if nothing answers at an address, and MissingKey.
+    run's section `eval`. `trust` is for directories of somebody else. Raises ConfigError.
     """
     import_from_here(env or "")
     settings, sections = split_settings(given)
@@ -105,7 +97,7 @@ def evaluated_run(
         model = {"path": agent, **sections.get("model", {})}
         run = parse_config({**place, "name": "eval", **sections, "model": model})
     run = with_trust(run) if trust else run
-    return _at_endpoint(run, agent) if is_url(agent) else _with_names(run)
+    return _with_names(run)
 
 
 def play_with(
@@ -192,36 +184,5 @@ def _with_names(run: RunConfig) -> RunConfig:
     served = engine.served_model
     if name == "chat" or engine.urls:
         served = served or path.removeprefix(CHAT) or None
-    return _changed(run, path, name=name, served_model=served)
-
-
-def _changed(run: RunConfig, path: str, **engine: Any) -> RunConfig:
-    """The run with another model and other settings of its engine."""
-    return run.model_copy(
-        update={
-            "model": run.model.model_copy(update={"path": path}),
-            "engine": run.engine.model_copy(update=engine),
-        }
-    )
-
-
-def _at_endpoint(run: RunConfig, url: str) -> RunConfig:
-    """The run of what is served at `url`. A vLLM server whose tokenizer is known is asked with
-    token ids, anything else by chat."""
-    engine, path = run.engine, run.model.path
-    if engine.urls or engine.launch:
-        raise ConfigError(f"{url} already says where the model is; leave the other servers out")
-    endpoint = ask(url, engine.key_env)
-    served = engine.served_model or next(iter(endpoint.names), None)
-    if served is None:
-        raise ConfigError(f"{url} lists no models; name one with engine.served_model=NAME")
-    tokenizer = endpoint.folder if path == url else path
-    by_ids = engine.name == "vllm" or (engine.name is None and endpoint.is_vllm)
-    if by_ids and tokenizer is not None:
-        tell(f"{served} at a vLLM server, with the tokenizer of {tokenizer}")
-        return _changed(run, tokenizer, name="vllm", urls=[endpoint.url], served_model=served)
-    if engine.name == "vllm":
-        raise ConfigError(f"the tokenizer of {served} is not here; name it: model.path=DIRECTORY")
-    hint = "; model.path=DIRECTORY names its tokenizer, for exact token ids" if by_ids else ""
-    tell(f"{served} at a chat endpoint{hint}")
-    return _changed(run, f"{CHAT}{served}", name="chat", urls=[url], served_model=served)
+    chosen = engine.model_copy(update={"name": name, "served_model": served})
+    return run.model_copy(update={"engine": chosen})

@@ -73,7 +73,7 @@ def tokens(
 
 def _run(model: str, env: str | None, options: dict[str, object], trust: bool) -> RunConfig:
     """The tokenizer's settings and the environment, as an evaluation takes them."""
-    if model.startswith((SCRIPTED, CHAT, "http://", "https://")):
+    if model.startswith((SCRIPTED, CHAT)):
         raise fail(f"{model} has no tokenizer of its own; name its model directory", BAD_USAGE)
     bare = env is None and not RunDirectory(Path(model)).is_run()
     if bare and split_settings(options)[0]:
