@@ -34,7 +34,6 @@ SMALL = {
     "signal_check": False,
     "threads": 1,
     "max_seconds": None,
-    "time_decay_to": None,
 }
 QUESTIONS = ("--env", "TwentyQuestions", "table=quickstart", "max_steps_per_episode=4")
 

@@ -64,7 +64,6 @@ def test_yaml_numbers_without_a_point():
         ({"env": "E", "seed": -1}, "seed .*, got -1"),
         ({"env": "E", "name": "a/b"}, "name "),
         ({"env": "E", "train": {"seed": 1}}, "train.seed has another place in a run: set seed"),
-        ({"env": "E", "time_decay_to": 0.1}, "time_decay_to needs max_seconds"),
     ],
 )
 def test_every_wrong_setting_is_named(data, message):

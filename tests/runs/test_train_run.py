@@ -152,7 +152,7 @@ def test_resuming_a_finished_run_only_evaluates_again(config):
 
 
 def test_time_limits_a_run(config):
-    run = config(max_seconds=0.01, time_decay_to=0.1, **{"train.max_steps": 500})
+    run = config(max_seconds=0.01, **{"train.max_steps": 500})
     summary = train_run(run)
     assert (summary.status, summary.stop_reason, summary.steps) == ("finished", "max_seconds", 1)
 

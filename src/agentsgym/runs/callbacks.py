@@ -50,9 +50,6 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
     """Stops training at the end of a generation once a stop was requested or `max_seconds` of RL
     are used up. Every stop, also another callback's, saves a checkpoint.
 
-    With `decay_to`, the learning rate decreases linearly with the used time, from the schedule's
-    value to that fraction of it (so choose a constant schedule).
-
     `requested` is what this rank was asked for, and `reason` why training stops, the same on all
     ranks. The time is that of rank 0.
     """
@@ -63,13 +60,11 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         clock: Clock,
         updates_per_generation: int,
         max_seconds: float | None = None,
-        decay_to: float | None = None,
     ) -> None:
         self._ranks = ranks
         self._clock = clock
         self._updates_per_generation = updates_per_generation
         self._max_seconds = max_seconds or math.inf
-        self._decay_to = decay_to
         self.requested: str | None = None
         self.reason: str | None = None
 
@@ -80,17 +75,6 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
     def share_used(self) -> float:
         """The used fraction of the time, at most 1."""
         return min(1.0, self._clock.seconds / self._max_seconds)
-
-    def on_pre_optimizer_step(
-        self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any
-    ) -> None:
-        """Scale the rate that the schedule has set for this step."""
-        if self._decay_to is None or optimizer is None:
-            return
-        share = self._ranks.gather([self.share_used()])[0]
-        factor = 1.0 - (1.0 - self._decay_to) * share
-        for group in optimizer.param_groups:
-            group["lr"] = group["lr"] * factor
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Obey a request, but not within a generation, which would have to be played again."""
@@ -250,7 +234,6 @@ def train_until_stopped(
         clock,
         trainer.args.updates_per_generation,
         config.max_seconds,
-        config.time_decay_to,
     )
     trainer.add_first_callback(
         MetricsCallback(trainer.ranks, metrics, writer, progress, clock, stop.share_used)

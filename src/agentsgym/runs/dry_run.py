@@ -155,7 +155,6 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, Replacements]
         "warm_start": _small_warm_start(config),
         "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
-        "time_decay_to": None,
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }

@@ -18,7 +18,7 @@ from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.training.settings import RaySettings, read_own
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types.names import ConfigError
-from agentsgym.types.settings import Count, NotNegative, Positive, Section, Seed, Share, Text, read
+from agentsgym.types.settings import Count, NotNegative, Positive, Section, Seed, Text, read
 from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
 
 CHAT, SCRIPTED = "chat:", "agent:"
@@ -219,11 +219,6 @@ class RunConfig(Section):
     max_seconds: Positive | None = Field(
         default=None, description="End RL at the next generation boundary after that time."
     )
-    time_decay_to: Share | None = Field(
-        default=None,
-        description="With max_seconds: the learning rate falls linearly with the used time, to "
-        "that fraction of it.",
-    )
     distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
         default="ddp",
         description="How several processes hold the model: each the whole (ddp), with the "
@@ -246,12 +241,6 @@ class RunConfig(Section):
             if train.get(key) is not None:
                 raise ConfigError(f"train.{key} has another place in a run: {instead}")
         return train | read_own(train, "train.")
-
-    @model_validator(mode="after")
-    def _decays_over_a_time(self) -> Self:
-        if self.time_decay_to is not None and self.max_seconds is None:
-            raise ConfigError("time_decay_to needs max_seconds, the time over which it decays")
-        return self
 
     @property
     def directory(self) -> Path:

@@ -3,9 +3,8 @@ beside them what the trainer computed for the tokens of some."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +15,11 @@ from agentsgym.runs.files.columns import SCHEMA, StoredRollout, rollouts_of, tab
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.parquet import list_of, read_tables, reading, required, writing
 from agentsgym.types import Rollout
-from agentsgym.types.settings import Count, Positive, Section
+from agentsgym.types.settings import Count, Section
 from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 _ROW_GROUP = 1 << 19
 """Tokens in a row group: so much is read at once."""
-
-
-class RolloutFile(NamedTuple):
-    """A file of a generation: the optimizer steps before it, its path, and its bytes on disk."""
-
-    step: int
-    path: Path
-    size: int
 
 
 class KeepRollouts(Section):
@@ -39,22 +30,17 @@ class KeepRollouts(Section):
     every: Count | None = Field(
         default=None, description="Those of generations whose step is a multiple of it."
     )
-    gigabytes: Positive | None = Field(
-        default=None, description="Of these the newest that fit in 10⁹ bytes, compressed."
-    )
 
-    def outdated(self, files: Sequence[RolloutFile]) -> list[Path]:
-        """Those of all files of a run's generations that are to be deleted."""
-        newest = sorted({one.step for one in files}, reverse=True)
-        kept = newest
-        if self.last is not None or self.every is not None:
-            last = newest[: max(1, self.last or 0)]
-            kept = [s for s in newest if s in last or (self.every and s % self.every == 0)]
-        if self.gigabytes is not None:
-            sizes = [sum(one.size for one in files if one.step == step) for step in kept]
-            fitting = sum(total <= self.gigabytes * 1e9 for total in accumulate(sizes))
-            kept = kept[: max(1, fitting)]
-        return [one.path for one in files if one.step not in kept]
+    def outdated(self, files: Sequence[tuple[int, Path]]) -> list[Path]:
+        """Those of all files of a run's generations that are to be deleted; a file comes with the
+        number of optimizer steps before it."""
+        newest = sorted({step for step, _ in files}, reverse=True)
+        last = newest[: max(1, self.last or 0)]
+        return [
+            path
+            for step, path in files
+            if step not in last and not (self.every and step % self.every == 0)
+        ]
 
 
 _KEEP_ALL = KeepRollouts()
@@ -85,18 +71,10 @@ class RolloutWriter:
         if phase == "train":
             self.agent_tokens += sum(rollout.agent_tokens for rollout in rollouts)
             if self._keep != _KEEP_ALL:
-                for old in self._keep.outdated(self._training_files()):
+                played = self._directory.rollout_files()
+                files = [(step, path) for phase, step, path in played if phase == "train"]
+                for old in self._keep.outdated(files):
                     old.unlink(missing_ok=True)
-
-    def _training_files(self) -> list[RolloutFile]:
-        files = []
-        for phase, step, path in self._directory.rollout_files():
-            try:
-                if phase == "train":
-                    files.append(RolloutFile(step, path, path.stat().st_size))
-            except FileNotFoundError:  # another process has deleted it
-                continue
-        return files
 
 
 def _stored(rollouts: Sequence[Rollout], info: Mapping[str, Any]) -> Iterator[StoredRollout]:
