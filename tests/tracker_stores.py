@@ -15,21 +15,21 @@ class Stored:
     values: dict[tuple[str, int], float] = field(default_factory=dict)
 
 
-def tensorboard(run: Path) -> Stored:
+def tensorboard(store: Path) -> Stored:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    board = EventAccumulator(str(run / "tensorboard"), {"scalars": 0, "tensors": 0}).Reload()
+    board = EventAccumulator(str(store / "tensorboard"), {"scalars": 0, "tensors": 0}).Reload()
     stored = Stored()
     for name in board.Tags()["scalars"]:
         stored.values |= {(name, event.step): event.value for event in board.Scalars(name)}
     return stored
 
 
-def wandb(run: Path) -> Stored:
+def wandb(store: Path) -> Stored:
     """A run's file holds the history; a table is a file beside it."""
     from wandb.proto import wandb_internal_pb2 as records
 
-    (file,) = (run / "wandb").glob("offline-run-*/*.wandb")
+    (file,) = (store / "wandb").glob("offline-run-*/*.wandb")
     stored = Stored()
     for data in _records(file.read_bytes()):
         record = records.Record()
@@ -60,8 +60,8 @@ def _records(content: bytes) -> Iterator[bytes]:
             whole = b""
 
 
-def trackio(run: Path) -> Stored:
-    (base,) = (run / "trackio").glob("*.db")
+def trackio(store: Path) -> Stored:
+    (base,) = (store / "trackio").glob("*.db")
     stored = Stored()
     for (text,) in sqlite3.connect(base).execute("SELECT metrics FROM metrics"):
         line = json.loads(text)
@@ -70,10 +70,10 @@ def trackio(run: Path) -> Stored:
     return stored
 
 
-def mlflow(run: Path) -> Stored:
+def mlflow(store: Path) -> Stored:
     from mlflow import MlflowClient
 
-    client, stored = MlflowClient(f"sqlite:///{run.absolute() / 'mlflow.db'}"), Stored()
+    client, stored = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), Stored()
     (experiment,) = client.search_experiments(filter_string="name = 'agentsgym'")
     (finished,) = client.search_runs([experiment.experiment_id])
     assert finished.info.status == "FINISHED"

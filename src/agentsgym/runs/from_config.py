@@ -21,7 +21,6 @@ from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
-from agentsgym.runs.trackers import PROJECT, check_trackers
 from agentsgym.runs.trust import trusted
 from agentsgym.types.names import unknown_key
 
@@ -156,6 +155,8 @@ _DEFAULTS: dict[str, Any] = {
 def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     """The trainer's settings. Raises ConfigError with the unknown key or the problem, MissingExtra
     or MissingKey for what its engine and endpoints need, before anything is loaded."""
+    from transformers.integrations import get_reporting_integration_callbacks
+
     from agentsgym.training import GRPOEnvConfig
 
     names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
@@ -174,7 +175,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     values = {
         **_DEFAULTS,
         "run_name": config.directory.name,
-        "project": PROJECT,
+        "project": "agentsgym",
         **config.train,
         **_sharing(config),
         **_precision(config, device),
@@ -193,6 +194,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     _check_ready(config.engine)
     try:
         settings = GRPOEnvConfig(**values)
+        get_reporting_integration_callbacks(settings.report_to)  # refuses an unknown one
     except Exception as error:  # TRL and transformers raise many kinds of errors for bad values
         text = " ".join(str(error).split())
         if not isinstance(error, ValueError | TypeError):
@@ -200,7 +202,6 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         raise ConfigError(f"train: {text}") from error
     if config.answerer is not None:
         _check_ready(config.answerer.as_engine(), training=False)
-    check_trackers(settings.report_to)
     return settings
 
 

@@ -48,7 +48,6 @@ from agentsgym.runs.processes import processes_here
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
-from agentsgym.runs.trackers import stores_in
 from agentsgym.runs.trust import check_links, is_own, trusted
 from agentsgym.runs.warm_start import (
     EVALUATED,
@@ -87,7 +86,7 @@ def train_run(
     directory. A later error is written to the summary (`status` "failed", `error`) and raised.
     """
     directory = config.directory
-    with stores_in(directory, config.train), sigterm_interrupts(), naming_lost_ranks():
+    with sigterm_interrupts(), naming_lost_ranks():
         run = TrainingRun(config, progress or Progress(), resumes=resume)
 
         def claimed() -> BaseFileLock | None:
