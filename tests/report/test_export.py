@@ -111,31 +111,6 @@ def test_a_conversation_over_several_episodes_is_one_example(tmp_path, tokenizer
         )
         _, rows = exported(root, "messages", tmp_path / f"{carry}-out")
         assert [len(m) for m in rows["messages"]] == lengths
-        _, scored = exported(root, "prompt-completion", tmp_path / f"{carry}-scored", scored=True)
-        assert scored["episode"] == [1, 1]
-    _, rows = exported(tmp_path / "none", "messages", tmp_path / "some", scored=True)
-    assert len(rows) == 1
-    # A conversation cannot be masked in part.
-    with pytest.raises(ConfigError, match="give no example in this format"):
-        exported(tmp_path / "full", "messages", tmp_path / "no", scored=True)
-
-
-def test_free_shots_and_malformed_actions_can_be_masked(tmp_path, tokenizer):
-    root = played(
-        tmp_path / "run", tokenizer, (["bad", "b", "bad", "b"], [0.0, 1.0]),
-        episodes_per_trial=2, free_shots=1, carry="full",
-    )  # fmt: skip
-    (row,) = next(read_rollouts(root)).rows
-    starts = [span.start for span in row.spans]
-
-    def masked(name, **filters):
-        _, (one,) = exported(root, "tokens", tmp_path / name, **filters)
-        return [start for start in starts if one["assistant_masks"][start]]
-
-    assert masked("all") == starts
-    assert masked("scored", scored=True) == starts[2:]
-    assert masked("readable", no_malformed=True) == starts[1::2]
-    assert masked("both", scored=True, no_malformed=True) == starts[3:]
 
 
 def test_a_pair_is_the_first_action_in_which_two_games_differ(tmp_path, tokenizer):
@@ -153,10 +128,6 @@ def test_a_pair_is_the_first_action_in_which_two_games_differ(tmp_path, tokenize
     assert pair["chosen"] == [{"role": "assistant", "content": "y"}]
     assert pair["rejected"] == [{"role": "assistant", "content": "x"}]
     assert (pair["reward"], pair["rejected_reward"]) == (1.0, 0.0)
-    other = played(tmp_path / "b", tokenizer, (["a", "x"], [0.0, 0.0]), (["b", "y"], [0.0, 1.0]))
-    _, (whole,) = exported(other, "preference-whole", tmp_path / "whole")
-    assert [m["content"] for m in whole["chosen"]] == ["b", "The number is 1", "y"]
-    assert [m["content"] for m in whole["rejected"]] == ["a", "The number is 1", "x"]
 
 
 def test_filters(tmp_path, plain_tokenizer):

@@ -24,7 +24,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="messages, prompt-completion, tokens, preference, preference-whole, or inspect.",
+            help="messages, prompt-completion, tokens, preference, or inspect.",
         ),
     ],
     output: Annotated[
@@ -49,12 +49,6 @@ def export(
     best: Annotated[
         int | None, typer.Option(min=1, help="So many rollouts of each group, the best.")
     ] = None,
-    scored: Annotated[
-        bool, typer.Option("--scored", help="Actions in free shots are no examples.")
-    ] = False,
-    no_malformed: Annotated[
-        bool, typer.Option("--no-malformed", help="Malformed actions are no examples.")
-    ] = False,
     trust: TrustOption = False,
 ) -> None:
     """Write a run's rollouts as a dataset for supervised or preference training with TRL.
@@ -74,10 +68,7 @@ def export(
     if to not in (*FORMATS, INSPECT):
         known = ", ".join([*FORMATS, INSPECT])
         raise fail(f"--to must be one of {known}, not {to!r}", BAD_USAGE)
-    filters = Filters(
-        tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best, scored,
-        no_malformed,
-    )  # fmt: skip
+    filters = Filters(tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best)
     sides = directories(run)
     if len(sides) > 1:
         raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
@@ -91,8 +82,6 @@ def export(
 def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
     from agentsgym.integrations.inspect.log import write_logs
 
-    if filters.scored or filters.no_malformed:
-        raise fail("a log has all actions: leave --scored and --no-malformed out", BAD_USAGE)
     logs = write_logs(source, folder, filters)
     _tell_problems(logs.problems)
     line(f"{folder}: {logs.examples} logs of {logs.rollouts} rollouts")

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.export.selection import Filters
 from agentsgym.report.stored import is_malformed
 from agentsgym.runs.files import StoredRollout
-from agentsgym.types import Episode, Message, Rollout, Row, Step
+from agentsgym.types import Episode, Message, Rollout, Step
 from agentsgym.types.text import clean_text, finite, plain
 
 Json = dict[str, Any]
@@ -56,51 +55,42 @@ def _clean(message: Message) -> Message:
     }
 
 
-def is_target(episode: Episode, step: Step, filters: Filters) -> bool:
-    """Whether an action is an example of what to say, and not only context."""
-    free = episode.score_weight == 0
-    return not (filters.scored and free) and not (filters.no_malformed and is_malformed(step))
-
-
 # -- the formats -----------------------------------------------------------------------------------
 
 
-def messages(lines: Lines, filters: Filters) -> Iterator[Json]:
-    """One example per conversation. Training covers all actions of it, so one with an action that
-    is no target is left out."""
+def messages(lines: Lines) -> Iterator[Json]:
+    """One example per conversation."""
     for line in lines:
         for one in conversations(line.rollout):
-            if all(is_target(act.episode, act.step, filters) for act in one.spoken):
-                yield {
-                    "messages": list(one.messages),
-                    "rewards": [finite(act.step.reward) for act in one.spoken],
-                    "malformed": [is_malformed(act.step) for act in one.spoken],
-                    **about(line),
-                }
+            yield {
+                "messages": list(one.messages),
+                "rewards": [finite(act.step.reward) for act in one.spoken],
+                "malformed": [is_malformed(act.step) for act in one.spoken],
+                **about(line),
+            }
 
 
-def prompt_completion(lines: Lines, filters: Filters) -> Iterator[Json]:
+def prompt_completion(lines: Lines) -> Iterator[Json]:
     """One example per action: the conversation before it, and the action."""
     for line in lines:
         for one in conversations(line.rollout):
             for act in one.spoken:
-                if is_target(act.episode, act.step, filters):
-                    yield {
-                        "prompt": list(one.messages[: act.place]),
-                        "completion": [one.messages[act.place]],
-                        "episode": act.episode.index,
-                        "step": act.step.index,
-                        "step_reward": finite(act.step.reward),
-                        **about(line),
-                    }
+                yield {
+                    "prompt": list(one.messages[: act.place]),
+                    "completion": [one.messages[act.place]],
+                    "episode": act.episode.index,
+                    "step": act.step.index,
+                    "step_reward": finite(act.step.reward),
+                    **about(line),
+                }
 
 
-def tokens(lines: Lines, filters: Filters) -> Iterator[Json]:
-    """One example per row of tokens: the ids that the model saw and sampled, and 1 for those of
-    its targets. Rows without a target are left out, and those with ids that no tokenizer has."""
+def tokens(lines: Lines) -> Iterator[Json]:
+    """One example per row of tokens: the ids that the model saw and sampled, and 1 for the agent's.
+    Rows without an action are left out, and those with ids that no tokenizer has."""
     for line in lines:
         for row in line.rollout.rows:
-            mask = _targets(row, line.rollout, filters)
+            mask = row.agent_token_mask.tolist()
             if any(mask) and row.token_ids.min() >= 0:
                 yield {
                     "input_ids": row.token_ids.tolist(),
@@ -110,24 +100,9 @@ def tokens(lines: Lines, filters: Filters) -> Iterator[Json]:
                 }
 
 
-def _targets(row: Row, rollout: Rollout, filters: Filters) -> list[int]:
-    mask: list[int] = row.agent_token_mask.tolist()
-    targets = {
-        (episode.index, number)
-        for episode in rollout.episodes
-        for number, step in enumerate(episode.steps)
-        if is_target(episode, step, filters)
-    }
-    for span in row.spans:
-        if span.key not in targets:
-            mask[span.start : span.stop] = [0] * span.length
-    return mask
-
-
-def preference(lines: Lines, filters: Filters, *, whole: bool = False) -> Iterator[Json]:
+def preference(lines: Lines) -> Iterator[Json]:
     """One example per pair: the conversation before the first action in which two rollouts of a
-    task differ, and the actions of the one with more and the one with less reward; of the `whole`
-    pair also the rest of both conversations.
+    task differ, and the actions of the one with more and the one with less reward.
 
     The rollout with most reward stands beside that with least, the second beside the last but one,
     and so on; each rollout is in one pair at most.
@@ -137,7 +112,7 @@ def preference(lines: Lines, filters: Filters, *, whole: bool = False) -> Iterat
     for better, worse in zip(order, reversed(order), strict=True):
         if better.rollout.final_reward <= worse.rollout.final_reward:
             return
-        pair = _difference(better.rollout, worse.rollout, filters, whole=whole)
+        pair = _difference(better.rollout, worse.rollout)
         if pair is not None and pair not in made:
             made.append(pair)
             yield {
@@ -148,31 +123,22 @@ def preference(lines: Lines, filters: Filters, *, whole: bool = False) -> Iterat
             }
 
 
-def _difference(better: Rollout, worse: Rollout, filters: Filters, *, whole: bool) -> Json | None:
+def _difference(better: Rollout, worse: Rollout) -> Json | None:
     """The first action that differs; None if the environment's words differ before it."""
     for one, other in zip(conversations(better), conversations(worse), strict=False):
         pairs = zip(one.messages, other.messages, strict=False)
         place = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
         if place is not None:
-            return _at(one, other, place, filters, whole=whole)
+            spoken = all(any(act.place == place for act in side.spoken) for side in (one, other))
+            pair = {
+                "prompt": list(one.messages[:place]),
+                "chosen": [one.messages[place]],
+                "rejected": [other.messages[place]],
+            }
+            return pair if spoken else None
         if len(one.messages) != len(other.messages):
             return None
     return None
-
-
-def _at(
-    one: Conversation, other: Conversation, place: int, filters: Filters, *, whole: bool
-) -> Json | None:
-    mine = next((act for act in one.spoken if act.place == place), None)
-    theirs = any(act.place == place for act in other.spoken)
-    if mine is None or not theirs or not is_target(mine.episode, mine.step, filters):
-        return None
-    stop = None if whole else place + 1
-    return {
-        "prompt": list(one.messages[:place]),
-        "chosen": list(one.messages[place:stop]),
-        "rejected": list(other.messages[place:stop]),
-    }
 
 
 def about(line: StoredRollout) -> Json:

@@ -21,8 +21,6 @@ class Filters:
         min_reward: rollouts with less reward are left out.
         won: only rollouts of which every scored episode was won.
         best: so many rollouts of each group, those with most reward, of equal ones the first.
-        scored: actions in free shots are context only.
-        no_malformed: actions that the environment could not read are context only.
     """
 
     phases: tuple[str, ...] = ()
@@ -31,8 +29,6 @@ class Filters:
     min_reward: float | None = None
     won: bool = False
     best: int | None = None
-    scored: bool = False
-    no_malformed: bool = False
 
 
 def select_sets(

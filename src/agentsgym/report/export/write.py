@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,13 +35,6 @@ _ABOUT = {
     "rollout": "int64",
     "session_id": "string",
 }
-_PAIR = {
-    "prompt": _CHAT,
-    "chosen": _CHAT,
-    "rejected": _CHAT,
-    "rejected_reward": "float64",
-    "rejected_rollout": "int64",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class Format:
     """One format: `examples` of a group's rollouts, and `columns` with their types (a list has the
     type of its entries)."""
 
-    examples: Callable[[Sequence[StoredRollout], Filters], Iterator[Json]]
+    examples: Callable[[Sequence[StoredRollout]], Iterator[Json]]
     columns: Mapping[str, Any]
 
 
@@ -74,8 +66,17 @@ FORMATS: Mapping[str, Format] = {
         tokens,
         {"input_ids": ["int32"], "assistant_masks": ["int8"], "sampled": "bool", **_ABOUT},
     ),
-    "preference": Format(preference, {**_PAIR, **_ABOUT}),
-    "preference-whole": Format(partial(preference, whole=True), {**_PAIR, **_ABOUT}),
+    "preference": Format(
+        preference,
+        {
+            "prompt": _CHAT,
+            "chosen": _CHAT,
+            "rejected": _CHAT,
+            "rejected_reward": "float64",
+            "rejected_rollout": "int64",
+            **_ABOUT,
+        },
+    ),
 }
 
 _USUAL = (("train",), ("eval",))
@@ -140,7 +141,7 @@ def _examples(
             counts.problems.append(contents.problem)
         for lines in select_groups(contents.lines, filters):
             counts.rollouts += len(lines)
-            for example in form.examples(lines, filters):
+            for example in form.examples(lines):
                 counts.examples += 1
                 counts.longest = max(counts.longest, len(example.get("input_ids", ())))
                 yield example
