@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE
+from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED
 from agentsgym.envs.classical_reasoning.questions import (
     KnownQuestion,
     gym_questions,
@@ -73,7 +73,7 @@ class ClassicalReasoningEnv(ListedTasks):
         )
         gym_tasks: list[str] = Field(["chain_sum"], description="names of reasoning-gym tasks")
         gym_questions: int = Field(
-            200, ge=2, le=MAX_SIZE // 2, description="questions of each reasoning-gym task"
+            200, ge=2, le=100_000, description="questions of each reasoning-gym task"
         )
         gym_seed: int = Field(42, ge=0, le=MAX_SEED, description="seed of the reasoning-gym tasks")
         questions_per_episode: Count = Field(1, description="questions per episode")

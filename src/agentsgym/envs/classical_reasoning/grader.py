@@ -16,7 +16,7 @@ from typing import Any
 
 from agentsgym.child_process import bare_environment, start_python
 from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of
-from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, digest, same_answer
+from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, same_answer
 from agentsgym.envs.classical_reasoning.questions import GymQuestion, KnownQuestion
 from agentsgym.envs.extras import ensure
 
@@ -57,8 +57,8 @@ class Grader:
     def is_right(self, question: KnownQuestion, answer: str, grading: str) -> bool:
         """Whether `answer` answers the question. `grading` other than "auto" overrides its kind.
 
-        Raises MissingExtra if a package for mathematics or reasoning-gym is missing, ValueError if
-        reasoning-gym's entry is not the row's question, and GraderFailed if no process starts.
+        Raises MissingExtra if a package for mathematics or reasoning-gym is missing, and
+        GraderFailed if no process starts.
         """
         if isinstance(question, GymQuestion):
             return self._is_right_in_gym(question, answer)
@@ -86,15 +86,13 @@ class Grader:
         if question.task in TEXT:
             return any(same_answer(answer, right) for right in question.answer)
         ensure("reasoning_gym", "reasoning")
+        entry = {
+            "question": question.question,
+            "answer": question.answer[0],
+            "metadata": question.metadata,
+        }
         return self._verdict(
-            "reasoning_gym",
-            task=question.task,
-            answer=answer,
-            seed=question.seed,
-            index=question.index,
-            size=question.size,
-            question=digest(question.question),
-            right=question.answer[0][:2_000],
+            "reasoning_gym", task=question.task, answer=answer, entry=json.dumps(entry)
         )
 
     def _compare(self, kind: str, **request: Any) -> bool:
@@ -105,8 +103,6 @@ class Grader:
                 child.kill()
                 return False
             self._children[kind] = child
-        if "error" in reply:
-            raise ValueError(str(reply["error"]))
         return reply.get("right") is True
 
 

@@ -6,7 +6,6 @@ or by the package's scorer if it only compares texts, numbers and JSON (`PLAIN`;
 code that it calls for evaluators). All others are refused.
 """
 
-import hashlib
 import re
 from decimal import Decimal
 
@@ -40,11 +39,11 @@ def _number(text: str) -> Decimal | None:
 
 
 _TEXT = (
-    "acre aiw arc_1d base_conversion basic_arithmetic bf binary_alternation binary_matrix "
+    "acre aiw arc_1d arc_agi base_conversion basic_arithmetic bf binary_alternation binary_matrix "
     "bitwise_arithmetic caesar_cipher calendar_arithmetic chain_sum codeio count_bits count_primes "
     "course_schedule figlet_font game_of_life_halting gcd isomorphic_strings largest_island lcm "
     "leg_counting letter_counting letter_jumble list_functions mahjong_puzzle maze modulo_grid "
-    "number_filtering number_sequence number_sorting products ransom_note rotate_matrix "
+    "number_filtering number_sequence number_sorting products ransom_note rearc rotate_matrix "
     "rotten_oranges simple_equations simple_geometry spell_backward spiral_matrix "
     "string_insertion string_manipulation string_splitting string_synthesis syllogism "
     "word_sequence_reversal word_sorting"
@@ -52,42 +51,21 @@ _TEXT = (
 TEXT = frozenset(_TEXT.split())
 
 _PLAIN = (
-    "ab advanced_geometry arc_agi boxnet circuit_logic color_cube_rotation cryptarithm "
+    "ab advanced_geometry boxnet circuit_logic color_cube_rotation cryptarithm "
     "decimal_arithmetic decimal_chain_sum dice emoji_mystery family_relationships "
     "fraction_simplification futoshiki game_of_life graph_color group_anagrams gsm_symbolic jugs "
     "kakurasu knight_swap knights_knaves manipulate_matrix mini_sudoku needle_haystack "
     "number_format palindrome_generation palindrome_partitioning path_star polynomial_equations "
-    "pool_matrix prime_factorization propositional_logic quantum_lock rearc "
+    "pool_matrix prime_factorization propositional_logic quantum_lock "
     "rectangle_count self_reference sentence_reordering shortest_path sokoban sudoku survo "
     "time_intervals tower_of_hanoi tsumego word_ladder zebra_puzzles"
 )
 PLAIN = frozenset(_PLAIN.split())
 
-_EVALUATING = (
-    "coin_flip complex_arithmetic countdown intermediate_integration n_queens "
-    "polynomial_multiplication power_function puzzle24 rubiks_cube rush_hour simple_integration"
-)
-EVALUATING = frozenset(_EVALUATING.split())
-"""Tasks that are not offered because their answers are evaluated rather than compared."""
-
-
-MAX_SIZE = 200_000
-"""The largest data set from which an entry is generated again: some tasks draw numbers for every
-entry when the data set is made."""
 MAX_SEED = 2**32 - 1
+REFUSAL = "its scorer evaluates the answer, or has not been reviewed"
 
 
-def refusal(task: str) -> str | None:
-    """Why a task's questions are not offered; None if they are."""
-    if task in TEXT or task in PLAIN:
-        return None
-    if task in EVALUATING:
-        return "its scorer evaluates the answer"
-    if task == "composite":
-        return "it mixes other tasks; name those tasks instead"
-    return "its scorer has not been reviewed, so it might evaluate the answer"
-
-
-def digest(question: str) -> str:
-    """A hash that is equal for equal questions."""
-    return hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=16).hexdigest()
+def is_offered(task: str) -> bool:
+    """Whether a task's questions are offered."""
+    return task in TEXT or task in PLAIN

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED, MAX_SIZE, refusal
+from agentsgym.envs.classical_reasoning.gym_tasks import PLAIN, REFUSAL, is_offered
 from agentsgym.envs.extras import require
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Section, read
@@ -70,21 +70,16 @@ class PlainQuestion(KnownQuestion):
 
 
 class GymQuestion(KnownQuestion):
-    """A question of reasoning-gym: entry `index` of the data set of `task`, `seed` and `size`."""
+    """A question of reasoning-gym's `task`, with the `metadata` that the package's scorer needs."""
 
     kind: Literal["reasoning_gym"]
     task: str
-    index: int = Field(ge=0)
-    seed: int = Field(ge=0, le=MAX_SEED)
-    size: int = Field(ge=1, le=MAX_SIZE)
+    metadata: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
 
     @model_validator(mode="after")
     def _is_offered(self) -> Self:
-        reason = refusal(self.task)
-        if reason is not None:
-            raise ValueError(f"reasoning-gym's {self.task!r:.60} is not supported: {reason}")
-        if self.index >= self.size:
-            raise ValueError(f"index must be less than size ({self.size}), got {self.index}")
+        if not is_offered(self.task):
+            raise ValueError(f"reasoning-gym's {self.task!r:.60} is not supported: {REFUSAL}")
         return self
 
 
@@ -144,28 +139,25 @@ def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[KnownQues
     questions: list[KnownQuestion] = []
     for task in tasks:
         if task not in known:
-            names = ", ".join(sorted(name for name in known if refusal(name) is None))
+            names = ", ".join(sorted(filter(is_offered, known)))
             raise ConfigError(
                 f"env_config['gym_tasks'] names {task!r}, which reasoning-gym does not know; "
                 f"known tasks are {names}"
             )
-        reason = refusal(task)
-        if reason is not None:
+        if not is_offered(task):
             place = f"env_config['gym_tasks'] names {task!r}"
-            raise ConfigError(f"{place}, which is not supported: {reason}")
+            raise ConfigError(f"{place}, which is not supported: {REFUSAL}")
         questions += _distinct(package, task, count, seed)
     return questions
 
 
 def _distinct(package: ModuleType, task: str, count: int, seed: int) -> list[KnownQuestion]:
-    size = 2 * count
-    entries = package.create_dataset(task, seed=seed, size=size)
     questions: dict[str, KnownQuestion] = {}
-    for index in range(size):
+    for entry in package.create_dataset(task, seed=seed, size=2 * count):
         if len(questions) == count:
             break
-        entry = entries[index]
         text = str(entry["question"])
+        metadata = json.loads(json.dumps(entry["metadata"])) if task in PLAIN else {}
         questions.setdefault(
             text,
             GymQuestion(
@@ -173,9 +165,7 @@ def _distinct(package: ModuleType, task: str, count: int, seed: int) -> list[Kno
                 answer=[str(entry["answer"])],
                 kind="reasoning_gym",
                 task=task,
-                index=index,
-                seed=seed,
-                size=size,
+                metadata=metadata,
             ),
         )
     return list(questions.values())
