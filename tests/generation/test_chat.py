@@ -51,7 +51,7 @@ def test_a_passing_fault_is_tried_again(serve, fault):
     server = serve(fault=lambda number: fault if number < 3 else None)
     asking = client(server, request_timeout=0.5)
     assert asking.complete(HELLO) == "HELLO"
-    assert asking.stats.extra == {"requests": 1, "retries": 2}
+    assert asking.stats.extra == {"requests": 1, "retries": 2, "failures": 0}
 
 
 def test_an_endpoint_that_never_answers_is_an_error(serve):

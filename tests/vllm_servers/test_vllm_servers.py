@@ -218,6 +218,5 @@ def test_a_server_dies_in_the_middle(servers, mortal, model_dir, chat_tokenizer,
     assert watch.versions == [{0}, {1}, {2}]
     assert watch.errors == []
     assert watch.worst < 1e-3
-    stats = engine.stats.extra
     engine.close()
-    assert stats["retries"] >= 1 and stats["servers"] == 1
+    assert engine.stats.extra["retries"] >= 1 and len(engine.pool.alive) == 1

@@ -6,23 +6,14 @@ once, limited by the engine's capacity.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from agentsgym.generation.http import (
-    JsonClient,
-    Refused,
-    Retries,
-    Unreachable,
-    read_key,
-    with_retries,
-)
+from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
 from agentsgym.generation.remote import RemoteEngine, request_seed
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import (
-    EngineStats,
     FinishReason,
     GenerationRequest,
     GenerationResult,
@@ -74,15 +65,10 @@ class ChatEngine(RemoteEngine):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         key = read_key(key_env)
-        super().__init__("agentsgym-chat", capacity)
+        super().__init__(capacity, key=key, timeout=request_timeout, retries=retries)
         self.url = completions_url(url)
         self.model = model
-        self._timeout = request_timeout
-        self._retries = retries or Retries()
-        self._totals: Counter[str] = Counter()
         self._extra = dict(extra or {})
-        self._http = JsonClient({"Authorization": f"Bearer {key}"} if key else {})
-        self._loop.at_end(self._http.close)
         self._in_flight = asyncio.Semaphore(capacity)
 
     @classmethod
@@ -122,22 +108,9 @@ class ChatEngine(RemoteEngine):
             if error.status is None:
                 raise EndpointError(f"nothing answers at {self.url}: {error.reason}") from None
 
-    @property
-    def stats(self) -> EngineStats:
-        """Token counts that the endpoint reports; `extra`: answered `requests`, and `retries`."""
-        totals = self._totals
-        return EngineStats(
-            sampled_tokens=totals["completion_tokens"],
-            read_tokens=totals["prompt_tokens"],
-            extra={name: float(totals[name]) for name in ("requests", "retries")},
-        )
-
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         seed = request_seed(request.seed, len(request.messages))
-        try:
-            text, reason = await self._reply(request.messages, request.sampling, seed)
-        except EndpointError as error:
-            return GenerationResult(request.session_id, finish_reason="error", error=str(error))
+        text, reason = await self._reply(request.messages, request.sampling, seed)
         return GenerationResult(request.session_id, None, None, text, reason)
 
     async def _reply(
@@ -155,7 +128,7 @@ class ChatEngine(RemoteEngine):
             return self._read(answer)
 
         try:
-            return await with_retries(attempt, self._retries, self._tried_again)
+            return await self._ask(attempt)
         except Unreachable as error:
             count = "1 try" if tries == 1 else f"{tries} tries"
             raise EndpointError(
@@ -181,9 +154,6 @@ class ChatEngine(RemoteEngine):
             body["stop"] = list(sampling.stop)
         return {name: value for name, value in (body | self._extra).items() if value is not None}
 
-    def _tried_again(self) -> None:
-        self._totals["retries"] += 1
-
     def _read(self, answer: Any) -> tuple[str, FinishReason]:
         try:
             choice = answer["choices"][0]
@@ -194,8 +164,8 @@ class ChatEngine(RemoteEngine):
             # A proxy's error page instead of an answer; a retry may help.
             raise Unreachable(self.url, f"no chat completion: {str(answer)[:200]}") from None
         usage = answer.get("usage")
-        tokens = {name: _count(usage, name) for name in ("prompt_tokens", "completion_tokens")}
-        self._totals.update(tokens, requests=1)
+        self._totals["read"] += _count(usage, "prompt_tokens")
+        self._totals["sampled"] += _count(usage, "completion_tokens")
         is_cut = choice.get("finish_reason") == "length"
         return mask_secrets(text), "length" if is_cut else "stop"
 

@@ -1,4 +1,4 @@
-"""The base class of remote engines: requests as coroutines in a thread.
+"""The base class of engines over HTTP: requests as coroutines in a thread.
 
 The invariant: every submitted request gives exactly one result, unless its session is released; an
 error becomes a result too. A late answer to a released request is dropped.
@@ -7,14 +7,18 @@ error becomes a result too. A late answer to a released request is dropped.
 import asyncio
 import hashlib
 import queue
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
 from dataclasses import replace
+from typing import TypeVar
 
+from agentsgym.generation.http import JsonClient, Retries, with_retries
 from agentsgym.generation.loop_thread import LoopThread
-from agentsgym.types import GenerationRequest, GenerationResult
+from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 from agentsgym.types.protocols import check_submitted
 
+T = TypeVar("T")
 _WATCH_SECONDS = 0.5
 _Answered = tuple[GenerationRequest, GenerationResult]
 
@@ -22,15 +26,24 @@ _Answered = tuple[GenerationRequest, GenerationResult]
 class RemoteEngine:
     """An `agentsgym.types.Engine` (without its tokenizer) whose requests are coroutines.
 
-    Subclasses implement `_answer`. All requests run at once; `capacity` only tells a scheduler how
-    many to keep open. Use it from one thread at a time.
+    Subclasses implement `_answer`, which asks by `_ask` and counts the tokens `sampled` and `read`
+    in `_totals`. All requests run at once; `capacity` only tells a scheduler how many to keep open.
+    Use it from one thread at a time. `key` is sent as bearer token, `timeout` are the seconds that
+    one request may take, and `retries` the number of attempts and the pauses between them.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
+    def __init__(
+        self, capacity: int, *, key: str | None, timeout: float, retries: Retries | None
+    ) -> None:
         if capacity < 1:
             raise ValueError(f"capacity must be at least 1, got {capacity}")
         self.capacity = capacity
-        self._loop = LoopThread(name)
+        self._timeout = timeout
+        self._retries = retries or Retries()
+        self._totals: Counter[str] = Counter()
+        self._http = JsonClient({"Authorization": f"Bearer {key}"} if key else {})
+        self._loop = LoopThread("agentsgym-engine")
+        self._loop.at_end(self._http.close)
         self._open: dict[str, GenerationRequest] = {}
         self._done: queue.SimpleQueue[list[_Answered]] = queue.SimpleQueue()
         self._ready: list[GenerationResult] = []
@@ -40,6 +53,31 @@ class RemoteEngine:
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         raise NotImplementedError
+
+    async def _ask(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """What `attempt` returns, which is made again after Unreachable. Raises its last error."""
+
+        def again() -> None:
+            self._totals["retries"] += 1
+
+        self._totals["requests"] += 1
+        try:
+            return await with_retries(attempt, self._retries, again)
+        except Exception:
+            self._totals["failures"] += 1
+            raise
+
+    @property
+    def stats(self) -> EngineStats:
+        """Totals since construction. `read_tokens` counts whole contexts, as the part that a
+        server's prefix cache saved is only known there. `extra`: `requests`, `retries`, and
+        `failures` of requests."""
+        totals = self._totals
+        return EngineStats(
+            sampled_tokens=totals["sampled"],
+            read_tokens=totals["read"],
+            extra={name: float(totals[name]) for name in ("requests", "retries", "failures")},
+        )
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Send requests. Raises ValueError, and sends none, if a session already has one open, and

@@ -65,9 +65,10 @@ def answering(env: MultistepEnv, note: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         used = engine.stats
+        answers = used.extra["requests"] - used.extra["failures"]
         note(
-            f"answerer: {used.extra['requests']:.0f} answers of {engine.model}, "
-            f"{used.read_tokens} tokens read and {used.sampled_tokens} written"
+            f"answerer: {answers:.0f} answers of {engine.model}, {used.read_tokens} tokens read "
+            f"and {used.sampled_tokens} written"
         )
         answerer.engine = None
         engine.close()

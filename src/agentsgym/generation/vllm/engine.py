@@ -5,26 +5,15 @@ The invariant: a result's `policy_version` is the version of the weights that sa
 Weights may be updated from another thread than the one that samples.
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from agentsgym.generation.http import (
-    HttpError,
-    JsonClient,
-    Refused,
-    Retries,
-    Unreachable,
-    read_key,
-    with_retries,
-)
+from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.launcher import VLLMServers, launched
 from agentsgym.generation.vllm.protocol import (
-    EngineUnavailable,
-    MalformedAnswer,
     completion_body,
     read_completion,
     refusal,
@@ -34,7 +23,6 @@ from agentsgym.generation.vllm.weight_files import WeightFiles
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.tokens import ActionText
 from agentsgym.types import (
-    EngineStats,
     GenerationRequest,
     GenerationResult,
     WeightTransfer,
@@ -90,17 +78,14 @@ class VLLMEngine(RemoteEngine):
         servers: VLLMServers | None = None,
         resume_paused: bool = False,
     ) -> None:
-        super().__init__("agentsgym-vllm", capacity)
+        super().__init__(capacity, key=api_key, timeout=request_timeout, retries=retries)
         self._servers = servers
         self.tokenizer = tokenizer
         self._files = WeightFiles(dtype)
-        self._totals: Counter[str] = Counter()
         remember_secret(api_key or "")
         urls = [urls] if isinstance(urls, str) else list(urls)
         self._stops = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
         self._vocab_size = vocab_size or len(tokenizer)
-        self._timeout = request_timeout
-        self._retries = retries or Retries()
         self._action_text = ActionText(tokenizer, self._stops)
         self.elsewhere = partial(
             VLLMEngine,
@@ -113,8 +98,6 @@ class VLLMEngine(RemoteEngine):
             vocab_size=self._vocab_size,
         )
         """Makes an engine over the same servers in another process, from a tokenizer."""
-        self._http = JsonClient({"Authorization": f"Bearer {api_key}"} if api_key else {})
-        self._loop.at_end(self._http.close)
         self.pool = ServerPool(
             urls,
             self._http,
@@ -244,42 +227,11 @@ class VLLMEngine(RemoteEngine):
         full weights at any time, so the servers are asked which ones sampled an answer."""
         self._loop.run(self.pool.follow(weights))
 
-    @property
-    def stats(self) -> EngineStats:
-        """Totals since construction. `read_tokens` counts whole contexts; the part that a prefix
-        cache saved is only known to the server. `extra`: `requests`, `retries`, `failures` (error
-        results), `servers` (alive now)."""
-        totals = self._totals
-        extra = {
-            **{name: totals[name] for name in ("requests", "retries", "failures")},
-            "servers": len(self.pool.alive),
-        }
-        return EngineStats(
-            sampled_tokens=totals["sampled"],
-            read_tokens=totals["read"],
-            extra={name: float(value) for name, value in extra.items()},
-        )
-
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
-        self._totals["requests"] += 1
         problem = refusal(request, self.pool.max_model_len)
-        if problem is None:
-            try:
-                return await with_retries(
-                    lambda: self._try(request), self._retries, self._tried_again
-                )
-            except (HttpError, WeightSyncError, MalformedAnswer, EngineUnavailable) as error:
-                problem = str(error)
-        self._totals["failures"] += 1
-        return GenerationResult(
-            request.session_id,
-            finish_reason="error",
-            error=f"session {request.session_id!r}: {problem}",
-            policy_version=self.policy_version,
-        )
-
-    def _tried_again(self) -> None:
-        self._totals["retries"] += 1
+        if problem is not None:
+            raise ValueError(problem)
+        return await self._ask(lambda: self._try(request))
 
     async def _try(self, request: GenerationRequest) -> GenerationResult:
         """One attempt on the session's server."""
