@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 
-import agentsgym as package
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.models.pretrained import load_pretrained
-from agentsgym.types import names
 from agentsgym.types.text import visible
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202eright\x9b31m"
@@ -221,27 +219,6 @@ def test_a_missing_train_extra_is_named_with_its_command(tmp_path):
     last = result.stderr.splitlines()[-1]
     assert last.startswith("error: the extra 'train' is not installed; install it with: pip ")
     assert last.endswith("[train]'") and not os.listdir(tmp_path)
-
-
-def test_install_commands_fit_where_the_package_comes_from(monkeypatch, tmp_path):
-    root = Path(package.__file__).resolve().parents[2]
-    monkeypatch.chdir(tmp_path)
-    if (root / "pyproject.toml").is_file():
-        assert names.install_command("train") == f"pip install -e '{root}[train]'"
-        monkeypatch.chdir(root)
-        assert names.install_command("train") == "pip install -e '.[train]'"
-    monkeypatch.setattr(names, "_source_tree", lambda: None)
-    commands = {
-        "": "pip install 'agentsgym[train]'",
-        '{"url": "file:///a/b.whl", "archive_info": {}}':
-            "pip install 'agentsgym[train] @ file:///a/b.whl'",
-        '{"url": "https://x/y", "vcs_info": {"vcs": "git"}}':
-            "pip install 'agentsgym[train] @ git+https://x/y'",
-    }  # fmt: skip
-    for text, command in commands.items():
-        distribution = type("Distribution", (), {"read_text": lambda self, _, text=text: text})()
-        monkeypatch.setattr(names.importlib.metadata, "distribution", lambda _, f=distribution: f)
-        assert names.install_command("train") == command
 
 
 def test_a_path_that_cannot_be_is_one_sentence(invoke, workplace):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
@@ -85,9 +84,7 @@ def test_training_sends_the_key_that_it_was_given(invoke, workplace, vllm, monke
     versions = [int(path.rpartition("-v")[2]) for path in vllm.loaded]
     assert versions == sorted(set(versions)) and versions[0] == 0 and versions[-1] == 2
     line, _ = read_metrics(RunDirectory(workplace / "runs" / "toy").metrics)
-    written = sum(file.stat().st_size for file in Path(vllm.loaded[-1]).iterdir())
-    assert line["weights/bytes"] == written > 0
-    assert line["time/weights"] >= line["time/weights_server"] > 0
+    assert line["time/weights"] > 0
     stored = (workplace / "runs" / "toy" / "config.yaml").read_text()
     assert "key_env: SOME_KEY" in stored and KEY not in stored
 

@@ -5,7 +5,6 @@ import copy
 import pytest
 
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.types import WeightTransfer
 
 
 class SamplingEngine:
@@ -91,14 +90,12 @@ def test_a_scratch_engine_gets_the_weights_of_each_step(make_trainer, inner):
     assert engine.calls[-1] == (2, True)
 
 
-def test_what_new_weights_took_is_logged(make_trainer, inner):
+def test_the_time_of_new_weights_is_logged_where_servers_take_them(make_trainer, inner):
     engine = ToyEngine(inner)
-    engine.weight_transfer = WeightTransfer(bytes=1000, slowest=0.25)
+    engine.can_generate_ahead = True
     trainer = make_trainer(engine=engine, max_steps=1, model=inner.model)
     trainer.train()
-    entry = trainer.state.log_history[0]
-    assert (entry["weights/bytes"], entry["time/weights_server"]) == (1000, 0.25)
-    assert entry["time/weights"] >= 0
+    assert trainer.state.log_history[0]["time/weights"] >= 0
     assert trainer.sync.push(inner.model, 0) == {}  # nothing changed
 
 

@@ -23,7 +23,6 @@ from agentsgym.training.settings import TRAIN_CAPACITY
 from agentsgym.types import (
     RolloutSource,
     TrainableEngine,
-    WeightTransfer,
     WeightUpdate,
     trainable,
 )
@@ -145,7 +144,7 @@ class WeightSync:
         """Let the engine sample from the current weights of `model`. Every rank must call it.
 
         `version` is the optimizer's step, which rollouts will record. A `source` that plays in the
-        background passes the weights on. Returns the seconds and bytes of new weights, by metric;
+        background passes the weights on. Returns the seconds that new weights took, by metric;
         nothing where the engine and the trainer share them, and in processes that write none.
         Raises RuntimeError if the engine then reports another version, and the engine's own errors.
         """
@@ -168,14 +167,9 @@ class WeightSync:
                 f"its policy_version is {self._engine.policy_version}"
             )
         self._pushed = version
-        moved: WeightTransfer | None = getattr(self._engine, "weight_transfer", None)
-        if moved is None or not update.changed:
+        if not (update.changed and update.rank == 0 and self._engine.can_generate_ahead):
             return {}
-        return {
-            "time/weights": time.perf_counter() - started,
-            "time/weights_server": moved.slowest,
-            "weights/bytes": moved.bytes,
-        }
+        return {"time/weights": time.perf_counter() - started}
 
     def forget(self) -> None:
         """Push the weights again: they changed although there was no optimizer step."""

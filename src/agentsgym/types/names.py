@@ -5,10 +5,7 @@ others must not be able to run code or to make us read or write arbitrary files.
 
 import difflib
 import importlib
-import importlib.metadata
-import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -72,40 +69,9 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def install_command(extra: str) -> str:
-    """The shell command that installs an extra of this package."""
-    root = _source_tree()
-    if root is not None:
-        here = "." if root == Path.cwd() else str(root)
-        return f"pip install -e {_quoted(f'{here}[{extra}]')}"
-    url = _installed_from()
-    if url is not None:
-        return f"pip install {_quoted(f'agentsgym[{extra}] @ {url}')}"
-    return f"pip install {_quoted(f'agentsgym[{extra}]')}"
-
-
-def _source_tree() -> Path | None:
-    """The clone that this package is imported from; None if it is not imported from a clone."""
-    root = Path(__file__).resolve().parents[3]
-    project = root / "pyproject.toml"
-    if not project.is_file() or 'name = "agentsgym"' not in project.read_text(encoding="utf-8"):
-        return None
-    return root
-
-
-def _installed_from() -> str | None:
-    """The wheel, directory or repository that pip installed; None for a package index."""
-    try:
-        text = importlib.metadata.distribution("agentsgym").read_text("direct_url.json")
-        data = json.loads(text or "{}")
-        url: str | None = data.get("url")
-        kind = data.get("vcs_info", {}).get("vcs")
-    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
-        return None
-    return f"{kind}+{url}" if url and kind else url
-
-
-def _quoted(text: str) -> str:
-    return f"'{text}'" if "'" not in text else shlex.quote(text)
+    """The shell command that installs an extra of this package, which pip takes from where the
+    package itself came from."""
+    return f"pip install 'agentsgym[{extra}]'"
 
 
 # -- what data may name --------------------------------------------------------------------------

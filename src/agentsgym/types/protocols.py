@@ -148,16 +148,6 @@ class WeightUpdate:
     gather: Gather = field(default=_alone)
 
 
-@dataclass(frozen=True, slots=True)
-class WeightTransfer:
-    """How weights got to an engine's servers: `bytes` were written for the last version, and the
-    slowest server took `slowest` seconds for the last one that it took, until its open requests
-    were answered included."""
-
-    bytes: int
-    slowest: float
-
-
 class TrainableEngine(Engine, Protocol):
     """An engine that a trainer can update with the weights that it trains.
 

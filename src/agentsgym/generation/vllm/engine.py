@@ -25,7 +25,6 @@ from agentsgym.tokens import ActionText
 from agentsgym.types import (
     GenerationRequest,
     GenerationResult,
-    WeightTransfer,
     WeightUpdate,
 )
 from agentsgym.types.text import remember_secret
@@ -197,14 +196,6 @@ class VLLMEngine(RemoteEngine):
         except Exception as error:
             return None, error
         return weights, None
-
-    @property
-    def weight_transfer(self) -> WeightTransfer | None:
-        """What the last update took; None in a process that writes no weights."""
-        if self._files.bytes is None:
-            return None
-        slowest = max(server.load_seconds for server in self.pool.servers)
-        return WeightTransfer(self._files.bytes, slowest)
 
     def load(self, weights: Weights) -> None:
         """Serve other weights from now on, from a directory that the servers can read. Open

@@ -46,8 +46,7 @@ class VLLMServer:
 
     `checked`: since its last failure it was asked what it is, and found to suit us; a server that
     fails that is not `alive` until it is tried again, last at `tried_at` (monotonic seconds).
-    `weights` are those that new requests ask for, None where unknown; the last ones took
-    `load_seconds`.
+    `weights` are those that new requests ask for, None where unknown.
     """
 
     url: str
@@ -55,7 +54,6 @@ class VLLMServer:
     checked: bool = False
     weights: Weights | None = None
     tried_at: float = -math.inf
-    load_seconds: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -177,7 +175,7 @@ class ServerPool:
         left = _RETRY_SECONDS - (time.monotonic() - server.tried_at)
         if not server.alive and left > 0:
             raise Unreachable(server.url, "it is down; its log says why", wait=left)
-        server.tried_at = started = time.monotonic()
+        server.tried_at = time.monotonic()
         try:
             if not server.checked:
                 await self._check(server)
@@ -186,7 +184,6 @@ class ServerPool:
             server.alive = False
             raise
         server.checked = server.alive = True
-        server.load_seconds = time.monotonic() - started
 
     async def _bring(self, server: VLLMServer) -> None:
         """Give a server the current weights, or find out which another process has given it."""

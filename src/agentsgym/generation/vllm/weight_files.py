@@ -38,8 +38,6 @@ class WeightFiles:
         self._process = secrets.token_hex(4)
         self._written: list[Path] = []
         self._count = 0
-        self.bytes: int | None = None
-        """The size of the last version's files; None before any was written here."""
 
     def write(
         self,
@@ -69,7 +67,6 @@ class WeightFiles:
             raise
         if not writes:
             return None
-        self.bytes = sum(file.stat().st_size for file in path.iterdir())
         if is_adapted(model):
             return Weights(version, "adapter", f"agentsgym-{path.name}", str(path))
         return Weights(version, "checkpoint", base_model, str(path))

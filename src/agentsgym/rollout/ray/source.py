@@ -177,7 +177,6 @@ class RaySource:
         self._waiting: deque[_Play] = deque()
         self._over: dict[str, Rollout] = {}
         self._idle_before = 0.0
-        self._received = [0, 0]
         self._lost = self._replayed = 0
         self._reasons: deque[str] = deque(maxlen=MOST_LOSSES)
         self._closed = False
@@ -237,14 +236,11 @@ class RaySource:
     @property
     def figures(self) -> dict[str, float]:
         """`alive`: actors that can play; `lost`: actors lost so far; `replayed`: requests that
-        began again; `idle_seconds`; `bytes`: the mean size of a rollout on its way here."""
-        count, size = self._received
+        began again."""
         return {
             "alive": float(sum(actor.started for actor in self._actors)),
             "lost": float(self._lost),
             "replayed": float(self._replayed),
-            "idle_seconds": self.idle_seconds,
-            "bytes": size / max(1, count),
         }
 
     def close(self) -> None:
@@ -341,8 +337,6 @@ class RaySource:
         if actor.calls.pop(call) is not None:
             data, actor.idle = answer
             rollout: Rollout = pickle.loads(zlib.decompress(data))  # noqa: S301 - our own actor
-            self._received[0] += 1
-            self._received[1] += len(data)
             self._over[rollout.session_id] = rollout
 
     def _lose(self, actor: _Actor, how: str) -> None:
