@@ -179,8 +179,8 @@ def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, wo
     assert invoke("train", "toy.yaml", "train.max_steps=1", "eval.episodes=2").exit_code == 0
     for arguments in (
         ("eval", "runs/toy", "--episodes", "2", "--output", "played"),
+        ("eval", "runs/toy", "--episodes", "2", "--output", "played"),
         ("train", "--resume", "runs/toy", "train.max_steps=2"),
-        ("eval", "runs/toy", "--episodes", "2", "--vs", "played"),
     ):
         result = invoke(*arguments)
         assert result.exit_code == 0, result.output

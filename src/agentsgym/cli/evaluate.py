@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries, tell
+from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries
 from agentsgym.cli.options import (
     SettingsArgument,
     TrustOption,
 )
-from agentsgym.cli.players import CHAT, SCRIPTED, PlayOptions, play_with
+from agentsgym.cli.players import SCRIPTED, PlayOptions, play_with
 from agentsgym.cli.suite import evaluate_suite
 from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
 from agentsgym.evaluation import ComparisonPlan, Played, compare, default_cluster, passes
@@ -19,7 +19,6 @@ from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.saved_evaluation import SavedSide, is_saved, saved_side
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.trust import check_links, is_own
 from agentsgym.types import RolloutRequest
@@ -47,8 +46,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="OTHER",
-            help="Compare with this model, or with the saved evaluation in this directory, on "
-            "the same tasks. With --suite it may be given several times.",
+            help="Compare with this model, on the same tasks. With --suite it may be given "
+            "several times.",
         ),
     ] = None,
     suite: Annotated[
@@ -99,8 +98,6 @@ def evaluate(
         agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
 
         agentsgym eval runs/quickstart --vs agent:optimal --output evals/quickstart
-
-        agentsgym eval agent:teacher --env TwentyQuestions --vs evals/quickstart/model
 
         agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --suite explore
 
@@ -167,12 +164,11 @@ def _compare(
     output, seed = options.output, options.seed
     ours, theirs = (None, None) if output is None else (output / "model", output / "vs")
     # What is wrong with the second one is told before the first one plays.
-    saved = _saved(other, run, requests, options, theirs) if _is_saved(other) else None
-    rival = run if saved else options.other(other, run)
+    rival = options.other(other, run)
     if other.startswith(SCRIPTED):
         scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
     first = play_with(model, run, run, requests, seed, ours)
-    second = saved.played if saved else play_with(other, rival, run, requests, seed, theirs)
+    second = play_with(other, rival, run, requests, seed, theirs)
     for played in (first, second):
         _refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)
@@ -187,28 +183,8 @@ def _compare(
     if as_json:
         print_json(data)
     else:
-        name = f"{saved.file.model} ({other})" if saved else other
-        title = f"{model} against {name} on {run.env}"
-        out.print(comparison_table(model, name, result, title))
-
-
-def _is_saved(name: str) -> bool:
-    return not name.startswith((SCRIPTED, CHAT)) and is_saved(Path(name))
-
-
-def _saved(
-    name: str,
-    run: RunConfig,
-    requests: list[RolloutRequest],
-    options: PlayOptions,
-    copy: Path | None,
-) -> SavedSide:
-    """The saved evaluation `name`, copied to `copy`."""
-    side = saved_side(Path(name), run, requests, seed=options.seed, trust=options.trust, copy=copy)
-    model, ours, theirs = options.models[0], run.eval.temperature, side.temperature
-    if not model.startswith(SCRIPTED) and theirs not in (None, ours):
-        tell(f"{name} was sampled at temperature {theirs:g}, {model} at {ours:g}")
-    return side
+        title = f"{model} against {other} on {run.env}"
+        out.print(comparison_table(model, other, result, title))
 
 
 def _refuse_if_all_failed(played: Played) -> None:

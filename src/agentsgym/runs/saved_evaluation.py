@@ -5,19 +5,17 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
-from agentsgym.evaluation import Played, assess_played, passes
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.evaluation import Played, passes
 from agentsgym.runs.files import RunDirectory, StoredRollout, read_rollouts
 from agentsgym.runs.files.records import SavedFigures
 from agentsgym.runs.files.rollouts import write_rollouts
-from agentsgym.runs.from_config import make_env, versions
+from agentsgym.runs.from_config import versions
 from agentsgym.runs.lock import lock_directory
-from agentsgym.runs.settings import RunConfig
-from agentsgym.runs.trust import check_links, is_own, remember_own, trusted
+from agentsgym.runs.trust import remember_own
 from agentsgym.types import Rollout, RolloutRequest
 from agentsgym.types.text import masked, plain, short_repr
 
@@ -132,8 +130,8 @@ def _file_for(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigur
 def what_is_played(
     env: MultistepEnv, requests: Sequence[RolloutRequest], seed: int
 ) -> dict[str, Any]:
-    """The part of an evaluation's settings that both sides of a comparison share, with a digest of
-    the tasks, in their order, with their noise."""
+    """The environment's part of an evaluation's settings, with a digest of the tasks, in their
+    order, with their noise."""
     tasks = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in requests]
     text = json.dumps(tasks, sort_keys=True).encode()
     return {
@@ -157,67 +155,6 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | Non
     return None if old == new else (key, short_repr(old), short_repr(new))
 
 
-# -- a saved evaluation as one side of a comparison ------------------------------------------------
-
-
 def is_saved(root: Path) -> bool:
     """Whether a directory is that of a saved evaluation."""
     return RunDirectory(root).evaluation.is_file()
-
-
-@dataclass(frozen=True, slots=True)
-class SavedSide:
-    """A finished evaluation: its file and what it played."""
-
-    file: SavedFigures
-    played: Played
-
-    @property
-    def temperature(self) -> float | None:
-        """The temperature that its model was sampled at; None for a scripted agent."""
-        sampling = self.file.settings.get("sampling")
-        value = sampling.get("temperature") if isinstance(sampling, dict) else None
-        return float(value) if isinstance(value, int | float) else None
-
-
-def saved_side(
-    root: Path,
-    place: RunConfig,
-    requests: Sequence[RolloutRequest],
-    *,
-    seed: int,
-    trust: bool = False,
-    copy: Path | None = None,
-) -> SavedSide:
-    """The evaluation in `root`, which played `requests` in the environment of `place`; it is copied
-    to `copy`.
-
-    Raises ConfigError if it is not finished, if it played other tasks, with another seed or in an
-    environment with other settings, for links out of it without `trust`, and if `copy` has another
-    evaluation; DamagedFile if its files are damaged.
-    """
-    if not (trust or is_own(root)):
-        check_links(root)
-    file = SavedFigures.read(RunDirectory(root).evaluation)
-    if file.status != "finished":
-        raise ConfigError(
-            f"{root} has an evaluation that is {file.status}; only a finished one can be compared "
-            "with"
-        )
-    env = make_env(place)
-    current = plain(masked(what_is_played(env, requests, seed)))
-    difference = _difference({key: file.settings.get(key) for key in current}, current)
-    if difference is not None:
-        key, theirs, ours = difference
-        raise ConfigError(f"{root} played something else: {key} is {theirs} there, and {ours} here")
-    stored = {rollout.session_id: rollout for rollout in read_rollouts(root)}
-    missing = sum(request.session_id not in stored for request in requests)
-    if missing:
-        raise ConfigError(f"{root} lacks {missing} of its {len(requests)} rollouts")
-    rollouts = [stored[request.session_id] for request in requests]
-    if copy is not None:
-        _file_for(copy, file.model, file.settings)
-        write_whole(copy, rollouts)
-        file.write(RunDirectory(copy).evaluation)
-    pool = EnvPool(None, trusted(place), [env] if env.needs else ())
-    return SavedSide(file, assess_played(rollouts, pool, seed=seed))
