@@ -190,12 +190,12 @@ def trainer_of(setting: Setting, steps: int, url: str, actors: int) -> tuple[Any
 def serve() -> None:
     """Be `agentsgym serve-model` of the model, until standard input ends."""
     from agentsgym.generation import EmbeddedEngine
-    from agentsgym.generation.serving.thread import ServerThread
+    from agentsgym.generation.serving.listening import ServerThread
     from agentsgym.runs.serve_model import application
 
     model, tokenizer = common.tiny()
     app, _ = application(EmbeddedEngine(model, tokenizer, capacity=PLACES), "tiny")
-    with ServerThread(app) as server:
+    with closing(ServerThread(app)) as server:
         print(server.url, flush=True)
         sys.stdin.read()
 

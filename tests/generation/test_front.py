@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import anthropic
 import httpx
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from agentsgym.generation.serving.app import create_app
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.generation.serving.exchanges import Exchanges
-from agentsgym.generation.serving.thread import ServerThread
+from agentsgym.generation.serving.listening import ServerThread, listening
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HI = [{"role": "user", "content": "hi"}]
@@ -83,7 +84,7 @@ class Script:
 @pytest.fixture(scope="module")
 def server():
     script = Script()
-    with ServerThread(create_app(script)) as server:
+    with closing(ServerThread(create_app(script))) as server:
         server.script = script
         yield server
 
@@ -113,8 +114,12 @@ def by_anthropic(server):
         yield client
 
 
+def port_of(server):
+    return httpx.URL(server.url).port
+
+
 def connection(server):
-    return socket.create_connection(("127.0.0.1", server.port))
+    return socket.create_connection(("127.0.0.1", port_of(server)))
 
 
 def text_of(response):
@@ -575,4 +580,4 @@ def test_a_server_ends_while_calls_hang(caplog):
 
 def test_a_port_in_use_is_an_error(server):
     with pytest.raises(OSError):
-        ServerThread(create_app(Script()), port=server.port)
+        listening("127.0.0.1", port_of(server))

@@ -17,7 +17,7 @@ from generation_helpers import QUICK, ask, assert_exact, requests
 from agentsgym.child_process import free_ports
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.serving.thread import ServerThread
+from agentsgym.generation.serving.listening import ServerThread
 from agentsgym.generation.vllm.weights import WeightSyncError
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings

@@ -18,7 +18,7 @@ from generation_helpers import QUICK, requests
 
 from agentsgym.child_process import free_ports
 from agentsgym.generation import VLLMEngine
-from agentsgym.generation.serving.thread import ServerThread
+from agentsgym.generation.serving.listening import ServerThread
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
 from helpers import CHATML, build_tokenizer, random_llama
@@ -92,7 +92,7 @@ def test_clients_that_go_and_garbage_cost_no_capacity(server):
             list(pool.map(lambda number: leaves(server, number), range(100)))
         assert [complete(server, number) for number in range(6)] == expected
     batcher, engine = server.batcher, server.engine
-    assert soon(lambda: not (batcher._open or batcher._asked or batcher._sessions), 60)
+    assert soon(lambda: not (batcher._open or batcher._waiting or batcher._sessions), 60)
     assert not engine._requests and engine._caches.sessions <= CAPACITY
     with ThreadPoolExecutor(200) as pool:
         answers = list(pool.map(lambda number: complete(server, number % 6), range(200)))

@@ -67,8 +67,13 @@ def serve_model(
     except MissingKey:
         raise fail(f"set the environment variable {key_env} to a key", BAD_USAGE) from None
     ensure("uvicorn", "endpoint")
-    from agentsgym.generation.serving.listening import LOOPBACK, Guard, check_host, listen_and_serve
-    from agentsgym.generation.serving.thread import server_config
+    from agentsgym.generation.serving.listening import (
+        LOOPBACK,
+        Guard,
+        check_host,
+        listen_and_serve,
+        server_config,
+    )
 
     check_host(host, key)
     run = RunDirectory(Path(model))

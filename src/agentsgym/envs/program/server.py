@@ -19,7 +19,7 @@ class ProgramServer:
     def __init__(self) -> None:
         from agentsgym.generation.serving.app import create_app
         from agentsgym.generation.serving.exchanges import Exchanges
-        from agentsgym.generation.serving.thread import ServerThread
+        from agentsgym.generation.serving.listening import ServerThread
 
         self._runs: dict[str, ProgramRun] = {}
         self._exchanges = Exchanges()

@@ -1,4 +1,4 @@
-"""A server in this process, until it is interrupted, for those clients that may ask it.
+"""A server in this process, until it is interrupted or in a thread, for clients that may ask it.
 
 On loopback it refuses requests whose Host header names another machine, so that a web page can't
 reach it by rebinding its own name, and everywhere pages of other origins, because a browser lets
@@ -6,6 +6,8 @@ any page send some requests."""
 
 import secrets
 import socket
+import threading
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import closing
 from typing import Any
@@ -19,6 +21,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_CLOSE_SECONDS = 2.0
+_POLL_SECONDS = 0.001
+# Programs run tools between calls: a connection that the server closes meanwhile would fail them.
+_KEEP_ALIVE_SECONDS = 3600
 
 
 def check_host(host: str, key: str | None) -> None:
@@ -80,6 +86,22 @@ def _name(host: str) -> str:
         return ""
 
 
+def server_config(app: Any) -> Any:
+    """How uvicorn serves an application: without logs of its own."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=1,
+    )
+
+
 def listen_and_serve(
     config: Any, host: str, port: int, started: Callable[[str], None] = lambda address: None
 ) -> None:
@@ -112,3 +134,26 @@ def listening(host: str, port: int) -> socket.socket:
         made.close()
         raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
     return made
+
+
+class ServerThread:
+    """Serves `app` at `url`, on loopback, in a daemon thread until `close`. Signals remain the
+    program's."""
+
+    def __init__(self, app: Any) -> None:
+        import uvicorn
+
+        listener = listening("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self._server = uvicorn.Server(server_config(app))
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), daemon=True)
+        self._thread.start()
+        while not self._server.started:
+            if not self._thread.is_alive():
+                raise RuntimeError("the server ended before it began")
+            time.sleep(_POLL_SECONDS)
+
+    def close(self) -> None:
+        """End the server and its requests; may be called twice."""
+        self._server.should_exit = True
+        self._thread.join(_CLOSE_SECONDS)
