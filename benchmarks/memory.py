@@ -121,7 +121,7 @@ def measure(
         }
         section = {**model, "lora": {"r": 16}} if lora else model
         run = parse_config({"env": "Bandit", "model": section, "train": train})
-        memory = estimate_run(run).memory["one process"]
+        memory = estimate_run(run).memory
     return {
         "device": common.device_name(device),
         "measured_mb": round(peak / 1e6),

@@ -192,7 +192,7 @@ def train(model: str, args: argparse.Namespace) -> dict[str, Any]:
     }
     if args.device == "cuda":
         peak = torch.cuda.max_memory_allocated()
-        estimate = estimate_run(config).memory["one process"]["peak"]
+        estimate = estimate_run(config).memory["peak"]
         figures |= {
             "peak_gb": round(peak / 1e9, 2),
             "estimate_gb": round(estimate / 1e9, 2),

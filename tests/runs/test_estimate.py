@@ -33,13 +33,13 @@ def run(path, model=(), **data):
 
 
 def one(config, **options):
-    return estimate_run(config, **options).memory["one process"]
+    return estimate_run(config, **options).memory
 
 
 def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
     result = estimate_run(run(path, {"dtype": "float32"}))
-    memory = result.memory["one process"]
-    assert result.parameters == N and result.adapter == 0
+    memory = result.memory
+    assert result.parameters == result.trained == N
     assert memory["weights"] + memory["optimizer"] + memory["gradients"] == 16 * N
     assert memory["copies"] == 0
     held = 12 * N + max(memory["gradients"] + memory["activations"], memory["cache"])
@@ -48,7 +48,9 @@ def test_adam_on_whole_weights_takes_sixteen_bytes_a_weight(path):
 
 def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets(path):
     config = run(path, {"dtype": "float32"})
-    ddp, zero = (estimate_run(config, processes=8).memory[name] for name in ("DDP", "ZeRO-2"))
+    ddp, zero = (
+        one(config.model_copy(update={"distributed": way}), processes=8) for way in ("ddp", "zero2")
+    )
     assert ddp["gradients"] == 8 * N and ddp["optimizer"] == 8 * N
     assert (zero["weights"], zero["optimizer"], zero["gradients"]) == (
         2 * N,
@@ -58,8 +60,8 @@ def test_zero2_divides_optimizer_and_gradients_and_ddp_keeps_buckets(path):
 
 
 def test_fsdp2_divides_weights_and_optimizer(path):
-    config = run(path, {"dtype": "float32"})
-    fsdp = estimate_run(config, processes=8).memory["FSDP2"]
+    config = run(path, {"dtype": "float32"}, distributed="fsdp2", engine={"urls": ["http://a:1"]})
+    fsdp = one(config, processes=8)
     assert (fsdp["weights"], fsdp["optimizer"]) == (4 * N // 8, 8 * N // 8)
     assert fsdp["gradients"] == 4 * N
 
@@ -73,22 +75,20 @@ def test_checkpointing_keeps_a_vector_per_layer_and_one_layer(path):
 
 def test_an_adapter_on_a_frozen_base_needs_no_moments_of_it(path):
     result = estimate_run(run(path, {"dtype": "bfloat16", "lora": {"r": 16}}))
-    memory = result.memory["one process"]
+    memory = result.memory
     linear = [(2048, 2048), (2048, 1024), (2048, 1024), (2048, 2048)] + 3 * [(2048, 6144)]
-    assert result.adapter == 28 * 16 * sum(a + b for a, b in linear)
-    assert memory["weights"] == 2 * N + 4 * result.adapter
-    assert memory["optimizer"] == 8 * result.adapter
+    assert result.trained == 28 * 16 * sum(a + b for a, b in linear)
+    assert memory["weights"] == 2 * N + 4 * result.trained
+    assert memory["optimizer"] == 8 * result.trained
     some = {"r": 16, "target_modules": ["q_proj"], "layers_to_transform": [3, 4]}
-    assert estimate_run(run(path, {"lora": some})).adapter == 2 * 16 * (2048 + 2048)
+    assert estimate_run(run(path, {"lora": some})).trained == 2 * 16 * (2048 + 2048)
 
 
 def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
     assert one(run(path, {"dtype": "float32"}, train={"beta": 0.1}))["copies"] == 4 * N
     assert one(run(path, {"dtype": "bfloat16"}))["copies"] == 2 * N
-    served = estimate_run(run(path, {"dtype": "bfloat16"}, engine={"urls": ["http://a:1"]}))
-    memory = served.memory["one process"]
+    memory = one(run(path, {"dtype": "bfloat16"}, engine={"urls": ["http://a:1"]}))
     assert memory["copies"] == memory["cache"] == 0
-    assert any("engine's own memory is not counted" in note for note in served.notes)
 
 
 def test_the_warm_start_of_a_pretrained_model_has_larger_chunks(path):
@@ -102,9 +102,11 @@ def test_the_settings_decide_the_tokens_of_a_step(path):
         "per_device_train_batch_size": 8, "num_generations": 4, "gradient_accumulation_steps": 2,
         "max_action_tokens": 10, "max_rollout_tokens": 300,
     }  # fmt: skip
-    tokens = estimate_run(run(path, env_config={"max_steps_per_episode": 5}, train=train)).tokens
-    assert (tokens.rollouts, tokens.turns, tokens.agent, tokens.read) == (16, 5, 800, 4800)
-    assert tokens.known
+    result = estimate_run(run(path, train=train))
+    assert (result.rollouts, result.tokens, result.guessed) == (16, 300, False)
+    train["max_rollout_tokens"] = None
+    result = estimate_run(run(path, env_config={"max_steps_per_episode": 5}, train=train))
+    assert (result.tokens, result.guessed) == (256 + 5 * (10 + 32), True)
 
 
 @pytest.mark.parametrize("content", ["{}", "[", '{"model_type": "no such type"}', None, 10_000_000])
@@ -120,8 +122,9 @@ def test_a_model_without_a_usable_config_file_is_one_sentence(content, tmp_path)
 def test_the_command_prints_the_estimate_and_writes_nothing(invoke, path, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    shown = invoke("train", "quickstart", "--estimate", f"model={path}", "--processes", "8")
+    options = ("--estimate", f"model={path}", "--processes", "8", "distributed=zero2")
+    shown = invoke("train", "quickstart", *options)
     assert shown.exit_code == 0, shown.output
-    for words in ("1.72 B parameters", "each of 8, ZeRO-2", "optimizer state", "peak"):
+    for words in ("1.72 B parameters", "each of 8 processes (zero2)", "optimizer", "peak"):
         assert words in shown.stdout
     assert not list((tmp_path / "here").iterdir())

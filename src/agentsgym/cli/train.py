@@ -14,7 +14,7 @@ from agentsgym.cli.options import TrustOption
 from agentsgym.cli.progress import Bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
-from agentsgym.runs.estimate import Estimate, estimate_run
+from agentsgym.runs.estimate import estimate_run
 from agentsgym.runs.files import Summary
 from agentsgym.runs.launch import Launch, check_launch
 from agentsgym.runs.processes import Ended, is_other_rank, processes_started, run_processes
@@ -200,47 +200,25 @@ def _show(summary: Summary, config: RunConfig) -> None:
     )
 
 
-_PARTS = {
-    "weights": "weights",
-    "copies": "copies of the weights (sampling, reference)",
-    "optimizer": "optimizer state",
-    "gradients": "gradients",
-    "activations": "activations",
-    "cache": "cache of the engine",
-    "peak": "peak",
-}
-
-
 def _print_estimate(config: RunConfig, processes: int) -> None:
     estimate = estimate_run(config, processes)
-    tokens, adapter = estimate.tokens, estimate.adapter
-    trained = f"; an adapter of {_count(adapter)} is trained" if adapter else ", all are trained"
     out.print(
-        f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters{trained}\n"
+        f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, of which "
+        f"{_count(estimate.trained)} are trained\n"
     )
-    out.print(_table(estimate, processes))
-    where = "a process" if processes > 1 else "the optimizer"
-    out.print(
-        f"\nA step of {where}: {tokens.rollouts} rollouts of at most {tokens.turns} turns and "
-        f"{tokens.rollout} tokens; it samples at most {tokens.agent:,} tokens, and the loss reads "
-        f"at most {tokens.read:,}."
-    )
-    for note in estimate.notes:
-        out.print(note)
-
-
-def _table(estimate: Estimate, processes: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("memory")
-    for layout in estimate.memory:
-        title = layout if processes == 1 else f"each of {processes}, {layout}"
-        table.add_column(title, justify="right")
-    for part, title in _PARTS.items():
-        values = [memory[part] for memory in estimate.memory.values()]
-        if any(values):
-            style = "bold" if part == "peak" else None
-            table.add_row(title, *map(_size, values), style=style)
-    return table
+    layout = "" if processes == 1 else f", each of {processes} processes ({config.distributed})"
+    table.add_column(f"memory{layout}")
+    table.add_column(justify="right")
+    for part, value in estimate.memory.items():
+        if value:
+            table.add_row(part, _size(value), style="bold" if part == "peak" else None)
+    out.print(table)
+    guess = " (guessed: train.max_rollout_tokens bounds them)" if estimate.guessed else ""
+    out.print(
+        f"\nA step of a process: {estimate.rollouts} rollouts of at most {estimate.tokens} "
+        f"tokens{guess}. Servers and libraries are not counted."
+    )
 
 
 def _size(value: int) -> str:
