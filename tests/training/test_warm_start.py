@@ -17,7 +17,7 @@ from agentsgym.training.lessons import (
     pad,
     target_loss,
 )
-from agentsgym.training.loss.batch import pack
+from agentsgym.training.loss.layout import pack
 from agentsgym.training.tiny import build_tokenizer as build_tiny_tokenizer
 from agentsgym.training.warm_start import fit, warm_start
 from agentsgym.training.warm_start_settings import WarmStartSettings

@@ -165,10 +165,10 @@ class ChoiceScorer:
     ) -> Iterator[tuple[_Place, list[float]]]:
         """Each place with the probabilities of its tokens, in the order of a row's tokens."""
         places = {id(row): of_row for row, of_row in rows}
-        for chunk in self._scorer.chunks(row for row, _ in rows):
-            at = [(i, p) for i, row in enumerate(chunk) for p in places.get(id(row), ())]
+        for layout in self._scorer.layouts((row for row, _ in rows), model):
+            at = [(i, p) for i, row in enumerate(layout.rows) for p in places.get(id(row), ())]
             before = [(i, place.position - 1) for i, place in at]
-            logits = self._scorer.logits(model, chunk, before or [(0, 0)]) / self._temperature
+            logits = self._scorer.logits(model, layout, before or [(0, 0)]) / self._temperature
             totals = torch.logsumexp(logits, dim=-1)
             for number, (_, place) in enumerate(at):
                 chances = (logits[number, list(place.tokens)] - totals[number]).exp()

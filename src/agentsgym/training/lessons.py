@@ -16,7 +16,8 @@ import torch
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.tokens import Codec
-from agentsgym.training.loss.batch import logits_only_at, padded
+from agentsgym.training.loss.batch import hidden_states_at
+from agentsgym.training.loss.layout import padded
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout, Row, Step
 from agentsgym.types.records import Ints
@@ -246,7 +247,7 @@ def target_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.T
     device = next(model.parameters()).device
     ids, weights = ids.to(device), weights.to(device)
     targets = weights[:, 1:] > 0
-    with logits_only_at(model.get_output_embeddings(), *targets.nonzero(as_tuple=True)):
+    with hidden_states_at(model, targets.flatten().nonzero()[:, 0]):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0].float()
     losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:][targets], reduction="none")
     return (losses * weights[:, 1:][targets]).sum()

@@ -7,7 +7,7 @@ import torch
 from transformers import TrainerCallback
 
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss.batch import TrainRollout, TrainRow
+from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
 from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 TokenSink = Callable[[Sequence[TokenRecord], Mapping[str, Any]], None]
@@ -41,20 +41,23 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
 
     def record(
         self,
-        rows: Sequence[TrainRow],
+        chunk: Chunk,
         logps: torch.Tensor,
         ratio: torch.Tensor,
         entropy: torch.Tensor | None,
     ) -> None:
-        """Record the numbers of a chunk's rows, tensors of shape (B, T-1) that belong to its tokens
-        from the second on."""
-        for place, row in enumerate(rows):
+        """Record the numbers of a chunk's agent tokens, tensors of shape (P,)."""
+        if not any(id(row) in self._rows for row in chunk.rows):
+            return
+        places = [chunk.by_row(values.detach().float()) for values in (logps, ratio)]
+        entropy_places = None if entropy is None else chunk.by_row(entropy.detach().float())
+        for place, row in enumerate(chunk.rows):
             if id(row) not in self._rows:
                 continue
             _, session = self._rows[id(row)]
-            old = _from_first(logps[place]) if row.old_logps is None else row.old_logps.tolist()
-            ratios = _from_first(ratio[place])
-            entropies = None if entropy is None else _from_first(entropy[place])
+            own_logps = places[0][place] if row.old_logps is None else row.old_logps
+            old, ratios = own_logps.tolist(), places[1][place].tolist()
+            entropies = None if entropy_places is None else entropy_places[place].tolist()
             own = self._numbers.setdefault(session, {})
             for span in row.spans:
                 part = slice(span.start, span.stop)
@@ -75,8 +78,3 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         self._rows, self._numbers = {}, {}
         if records and self._sink is not None:
             self._sink(records, {"step": self._step, "rank": self._rank})
-
-
-def _from_first(values: torch.Tensor) -> list[float]:
-    """A number for every token of a row; the first has none that could be computed: 0."""
-    return [0.0, *values.detach().float().tolist()]

@@ -9,6 +9,7 @@ loss. TRL shuffles and splits whole rollouts.
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,9 @@ class GRPOEnvTrainer(TRLBase):
     def _prepare_loss(self, token_sink: TokenSink | None) -> None:
         args = self.args
         self.sample = TokenSample(token_sink, self.ranks.rank, args)
-        scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
+        # The auxiliary loss of experts counts each row's tokens.
+        share = not self.aux_coef
+        scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args, share)
         self.loss = MicroBatchLoss(scorer, args, self.sample, self.aux_coef)
         reads = find_estimator(args.advantage_estimator).reads_choices
         self.choices = ChoiceScorer(scorer, self.ranks, args.temperature) if reads else None
@@ -205,12 +208,17 @@ class GRPOEnvTrainer(TRLBase):
 
     # -- its loss weights -----------------------------------------------------------------------
 
-    def weigh_rollouts(self, micro_batches: Sequence[Sequence[TrainRollout]]) -> None:
-        """Fix the loss weights of each optimizer step, counted over all ranks."""
+    def weigh_rollouts(self, micro_batches: Sequence[list[TrainRollout]]) -> None:
+        """Fix the loss weights of each optimizer step, counted over all ranks. A group's rollouts
+        come together in its micro-batches, because rows in one forward pass can share prefixes."""
         size = self.args.gradient_accumulation_steps
         rule = LOSSES[self.args.loss_type].weights
         for start in range(0, len(micro_batches), size):
-            rollouts = [r for batch in micro_batches[start : start + size] for r in batch]
+            window = micro_batches[start : start + size]
+            rollouts = sorted(chain(*window), key=lambda rollout: rollout.played.group)
+            remaining = iter(rollouts)
+            for batch in window:
+                batch[:] = islice(remaining, len(batch))
             counts = sum_counts(self.ranks.gather([count_rollouts(rollouts)]))
             assign_weights(rollouts, counts, rule, self.args.norm_tokens)
 
@@ -222,14 +230,17 @@ class GRPOEnvTrainer(TRLBase):
         Loss weights are final, so the averaging of gradients over ranks is undone.
         """
         started = time.perf_counter()
-        chunks = self.loss.chunks(model, rollouts)
+        layouts = self.loss.layouts(model, rollouts)
         padding = self.args.include_num_input_tokens_seen != "non_padding"
-        self._tokens_here = self.loss.scorer.tokens_read(chunks, padding=padding)
+        self._tokens_here = sum(part.size if padding else part.tokens for part in layouts)
         loss = torch.zeros((), device=self.accelerator.device)
         metrics = []
-        for number, rows in enumerate(chunks):
-            with self.gradients.exchanged(model, last=number == len(chunks) - 1):
-                part = self.loss.of_chunk(model, rows)
+        for number, layout in enumerate(layouts):
+            with (
+                self.gradients.exchanged(model, last=number == len(layouts) - 1),
+                self.loss.scorer.reading(model, layout),
+            ):
+                part = self.loss.of_layout(model, layout)
                 self.gradients.backward(part.loss * self.ranks.world_size)
             loss += part.loss.detach()
             metrics.append(part.metrics)
@@ -237,12 +248,6 @@ class GRPOEnvTrainer(TRLBase):
         self.record_metric("time/update", time.perf_counter() - started)
         # The logged loss is the mean over ranks of what they return; ours is their sum.
         return loss * self.ranks.world_size
-
-    def micro_batch_loss(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
-        """The loss of a micro-batch, Σ weight·ℓ over its chunks, in one graph."""
-        parts = [self.loss.of_chunk(model, rows) for rows in self.loss.chunks(model, rollouts)]
-        self._record_means([part.metrics for part in parts])
-        return torch.stack([part.loss for part in parts]).sum()
 
     def tokens_read(self) -> int:
         """Tokens of the last micro-batch, including those of other ranks."""

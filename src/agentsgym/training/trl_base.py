@@ -26,7 +26,6 @@ from trl.trainer import utils
 
 from agentsgym.generation.models import is_adapted
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
-from agentsgym.training.loss.batch import logits_only_at
 from agentsgym.training.reference import load_reference, save_reference
 
 
@@ -36,22 +35,22 @@ def _of_environments(**_: Any) -> list[float]:
 
 # -- the head of the loss --------------------------------------------------------------------------
 #
-# `model(…, labels=…, fused_lm_head=True)` returns log-probabilities and entropies of the labeled
-# positions, and never the logits of all positions. TRL 1.16 gives the models of its trainer such a
+# `model(…, shift_labels=…, fused_lm_head=True)` returns log-probabilities and entropies of the
+# labels, shape (1, P), which the hidden states of the P tokens before them predict
+# (`hidden_states_at`), and never the logits of all. TRL 1.16 gives the models of its trainer such a
 # head. Before 1.15 TRL has none, and that of 1.15 runs on Triton alone, so for these versions the
 # models get ours.
 
 TRL_HAS_HEAD = hasattr(utils, "_use_triton")
 """Whether the installed TRL has a head that also runs without Triton."""
 
-_IGNORED = -100
 _TILE = 8192  # columns; SmolLM2's head, 256 positions: 0.9 s against 1.2 s with 32,768
 
 
 @dataclass
 class LabeledOutput(ModelOutput):  # type: ignore[misc]
-    """`log_probs` and `entropy` (nats), shape (B, T-1), 0 at positions without a label, and
-    `aux_loss`, the model's own auxiliary loss or None."""
+    """`log_probs` and `entropy` (nats), shape (1, P), and `aux_loss`, the model's own auxiliary
+    loss or None."""
 
     log_probs: torch.Tensor | None = None
     entropy: torch.Tensor | None = None
@@ -65,27 +64,22 @@ def ensure_head(model: Any, temperature: float) -> None:
 
 
 @contextmanager
-def fused_head_on_agent_tokens(device: torch.device, vocabulary: int) -> Iterator[None]:
-    """Inside the block, forward passes with `fused_lm_head=True` only compute labeled positions,
-    also on the CPU, in tiles of the vocabulary that suit its cache.
+def fused_head_tiles(device: torch.device, vocabulary: int) -> Iterator[None]:
+    """Inside the block, TRL's head computes in tiles of the vocabulary that suit the CPU's cache.
 
-    With its Triton kernels TRL's fused head skips positions without a label. Otherwise it computes
-    every position, because a changing number of positions would recompile compiled kernels. Torch
-    on the CPU compiles nothing here, and the head is a large part of a small model. Its tiles have
-    32,768 columns even for a small vocabulary, whose rows then lie 128 KiB apart; a narrower tile
-    gives the same bits in half of the time there, and less memory where the vocabulary is large.
-    Our own head only ever computes labeled positions.
+    Its own tiles have 32,768 columns even for a small vocabulary, whose rows then lie 128 KiB
+    apart; a narrower tile gives the same bits in half of the time there, and less memory where the
+    vocabulary is large.
     """
     if device.type != "cpu" or not TRL_HAS_HEAD:
         yield
         return
-    before = utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE
-    utils._use_triton = lambda device: True
+    before = utils._CHUNKED_LOGPROB_CHUNK_SIZE
     utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(vocabulary, _TILE)
     try:
         yield
     finally:
-        utils._use_triton, utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
+        utils._CHUNKED_LOGPROB_CHUNK_SIZE = before
 
 
 def add_own_head(model: Any, temperature: float) -> None:
@@ -95,13 +89,14 @@ def add_own_head(model: Any, temperature: float) -> None:
     # `generate` compares its arguments with the signature of the class.
     @functools.wraps(type(model).forward)
     def forward(
-        self: Any, *args: Any, labels: Any = None, fused_lm_head: bool = False, **options: Any
+        self: Any, *args: Any, shift_labels: Any = None, fused_lm_head: bool = False, **options: Any
     ) -> Any:
         if fused_lm_head:
-            head = self.get_output_embeddings()
-            call = functools.partial(original, *args, **options, use_cache=False)
-            return _score_labels(call, head, labels, temperature)
-        return original(*args, **options if labels is None else {**options, "labels": labels})
+            output = original(*args, **options, use_cache=False)
+            return _score_labels(output, shift_labels, temperature)
+        return original(
+            *args, **options if shift_labels is None else {**options, "shift_labels": shift_labels}
+        )
 
     model.forward = MethodType(forward, model)
 
@@ -111,30 +106,16 @@ def _core(model: Any) -> Any:
     return model.get_base_model() if is_adapted(model) else model
 
 
-def _score_labels(
-    call: Any, head: nn.Module, labels: torch.Tensor, temperature: float
-) -> LabeledOutput:
-    """One forward pass with logits at labeled positions alone. They are the model's own, with its
-    soft caps and scales.
-
-    `masked_scatter` keeps the result connected to the weights if no position has a label.
-    """
-    labels = labels[:, 1:]
-    labeled = labels != _IGNORED
-    with logits_only_at(head, *labeled.nonzero(as_tuple=True)):
-        output = call()
-    logits = output.logits[0]
+def _score_labels(output: Any, labels: torch.Tensor, temperature: float) -> LabeledOutput:
+    """Log-probabilities of the labels by the model's own logits, with its soft caps and scales."""
+    logits = output.logits
     if logits.dtype != torch.float64:
         logits = logits.float()
     table = torch.log_softmax(logits / temperature, dim=-1)
-    logps = table.gather(-1, labels[labeled][:, None])[:, 0]
-    entropy = -(table.exp() * table).sum(-1)
-
-    def placed(values: torch.Tensor) -> torch.Tensor:
-        return values.new_zeros(labeled.shape).masked_scatter(labeled, values)
-
     return LabeledOutput(
-        log_probs=placed(logps), entropy=placed(entropy), aux_loss=getattr(output, "aux_loss", None)
+        log_probs=table.gather(-1, labels[..., None])[..., 0],
+        entropy=-(table.exp() * table).sum(-1),
+        aux_loss=getattr(output, "aux_loss", None),
     )
 
 
@@ -147,9 +128,8 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     The subclass defines `generate_rollouts()`: this rank's rollouts of the next generation. TRL
     shuffles and splits them into micro-batches: `weigh_rollouts(micro_batches)`. It passes one per
     call of `training_step` to `train_micro_batch(model, rollouts)`, which adds the gradients and
-    returns the loss; `micro_batch_loss(model, rollouts)` returns the loss with its graph.
-    `tokens_read()` counts the last micro-batch's tokens, `generations_per_epoch` is a number, and
-    `best_model_loaded()` is called after the best weights were loaded.
+    returns the loss. `tokens_read()` counts the last micro-batch's tokens, `generations_per_epoch`
+    is a number, and `best_model_loaded()` is called after the best weights were loaded.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
@@ -268,10 +248,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         rollouts = self.generate_rollouts()
         index = torch.arange(len(rollouts), device=self.accelerator.device)
         return {"rollout_index": index, "rollouts": rollouts}
-
-    def _compute_loss(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
-        loss: torch.Tensor = self.micro_batch_loss(model, inputs["rollouts"])
-        return loss
 
     def training_step(
         self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None

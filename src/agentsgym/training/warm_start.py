@@ -32,7 +32,7 @@ from agentsgym.training.lessons import (
     sum_of_weights,
     target_loss,
 )
-from agentsgym.training.loss.batch import pack
+from agentsgym.training.loss.layout import pack
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout

@@ -31,13 +31,14 @@ class LayerAttention:
 
     `scale` multiplies the products (None: 1 / sqrt(dim)); a query sees the last `window` keys, its
     own among them (None: all); `cap` squeezes scaled products into (-cap, cap) by tanh; `sinks`
-    [heads] are logits of a key without a value.
+    [heads] are logits of a key without a value; `dropout` is the chance that a key is left out.
     """
 
     scale: float | None = None
     window: int | None = None
     cap: float | None = None
     sinks: Tensor | None = None
+    dropout: float = 0.0
 
     @property
     def is_plain(self) -> bool:
@@ -50,7 +51,7 @@ class AttentionGroup:
 
     `rows` [n] ascending, `starts` [n] (tokens cached before) and `chunks` [n] (tokens read now)
     describe the sequences; their tokens begin at `first` in the packed pass. `length` is the
-    memory's row length.
+    memory's row length. `causal`: query i reads keys 0 to i, for which torch needs no mask.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class AttentionGroup:
             within = np.arange(total) - np.repeat(np.cumsum(chunks) - chunks, chunks)
             grid = np.repeat(offsets * self.width, chunks) + within
             self.grid = torch.from_numpy(grid).to(device)
+        self.causal = False
         self._masks: dict[tuple[int | None, torch.dtype], Tensor] = {}
 
     def attend(
@@ -86,7 +88,8 @@ class AttentionGroup:
             padded = queries.new_zeros((self.count * self.width, heads, size))
             queries = padded.index_copy_(0, self.grid, queries)
         key, value = self._select(keys), self._select(values)
-        mask = self._additive_mask(layer.window, queries.dtype)
+        causal = self.causal and layer.window is None and layer.is_plain
+        mask = None if causal else self._additive_mask(layer.window, queries.dtype)
         queries = queries.reshape(self.count, self.width, heads, size)
         out = (_torch_attention if layer.is_plain else _own_attention)(
             queries, key, value, mask, layer
@@ -115,26 +118,35 @@ class AttentionGroup:
 
 
 def _torch_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, layer: LayerAttention
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layer: LayerAttention
 ) -> Tensor:
-    """Query [count, width, heads, dim]; key, value [count, kv_heads, keys, dim]."""
+    """Query [count, width, heads, dim]; key, value [count, kv_heads, keys, dim]; without a mask,
+    query i reads keys 0 to i."""
     count, width, heads, size = query.shape
     kv_heads = key.shape[1]
-    if width == 1:
+    if width == 1 and mask is not None:
         # The query heads that share a key head take the place of several positions.
         query = query.reshape(count, kv_heads, heads // kv_heads, size)
-        return scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=layer.scale)
+        return scaled_dot_product_attention(
+            query, key, value, attn_mask=mask, dropout_p=layer.dropout, scale=layer.scale
+        )
     if kv_heads != heads:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
     out = scaled_dot_product_attention(
-        query.transpose(1, 2), key, value, attn_mask=mask, scale=layer.scale
+        query.transpose(1, 2),
+        key,
+        value,
+        attn_mask=mask,
+        dropout_p=layer.dropout,
+        is_causal=mask is None,
+        scale=layer.scale,
     )
     return out.transpose(1, 2)
 
 
 def _own_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, layer: LayerAttention
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layer: LayerAttention
 ) -> Tensor:
     """As `_torch_attention`, with soft-capped products and sinks; the softmax is in float32."""
     count, width, heads, size = query.shape
@@ -144,11 +156,13 @@ def _own_attention(
     scores = torch.matmul(grouped, key[:, :, None].transpose(-1, -2)) * scale
     if layer.cap is not None:
         scores = torch.tanh(scores / layer.cap) * layer.cap
+    assert mask is not None
     scores = (scores + mask[:, :, None]).float()
     if layer.sinks is not None:
         sinks = layer.sinks.float().reshape(1, kv_heads, heads // kv_heads, 1, 1)
         scores = torch.cat((scores, sinks.expand(count, -1, -1, width, -1)), dim=-1)
     shares = scores.softmax(-1)[..., : key.shape[2]].to(value.dtype)
+    shares = torch.dropout(shares, layer.dropout, layer.dropout > 0)
     out = torch.matmul(shares, value[:, :, None])
     return out.permute(0, 3, 1, 2, 4).reshape(count, width, heads, -1)
 
@@ -164,17 +178,18 @@ def packed_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: Tensor | None = None,
+    dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' attention interface: `query` [1, heads, N, dim] over `PassCache`'s planes.
+    """transformers' attention interface: `query` [1, heads, N, dim] over the planes that the
+    groups read, those of `PassCache` or the pass's own keys and values [1, kv_heads, N, dim].
 
-    Returns [1, N, heads, dim]. Window, soft cap and sinks (`s_aux`) are the layer's. Dropout is
-    ignored: this runs in evaluation mode only.
+    Returns [1, N, heads, dim]. Window, soft cap, sinks (`s_aux`) and dropout are the layer's.
     """
     if not packed_groups:
         raise RuntimeError("the model does not pass its keyword arguments to its attention")
     packed = query[0].transpose(0, 1)
-    layer = LayerAttention(scaling, sliding_window, softcap, s_aux)
+    layer = LayerAttention(scaling, sliding_window, softcap, s_aux, dropout)
     outputs = [group.attend(packed[group.tokens], key, value, layer) for group in packed_groups]
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs))[None], None
 
@@ -183,13 +198,13 @@ def packed_attention(
 def packed_attention_on(config: Any) -> Iterator[None]:
     """Let the model of `config` attend in packed passes; restore its own attention afterwards.
 
-    Raises RuntimeError if another engine, in another thread, is running the model right now.
+    Raises RuntimeError if somebody else, in another thread, is running the model right now.
     """
     before = config._attn_implementation
     if before == ATTENTION_NAME:
         raise RuntimeError(
-            "another EmbeddedEngine is sampling from this model in another thread; give each "
-            "engine its own copy, or let them take turns"
+            "another EmbeddedEngine, or a trainer, is running this model in another thread; give "
+            "each its own copy, or let them take turns"
         )
     config._attn_implementation = ATTENTION_NAME
     try:

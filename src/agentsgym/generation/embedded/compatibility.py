@@ -29,7 +29,7 @@ _LOW_PRECISION = 0.1
 
 def check_supported(model: Any) -> None:
     """Raise UnsupportedModelError with every reason why `model` cannot be run exactly."""
-    reasons = list(_reasons(model))
+    reasons = list(unpackable(model))
     if reasons:
         raise UnsupportedModelError(
             f"the embedded engine does not support {type(model).__name__}: {'; '.join(reasons)}"
@@ -49,7 +49,8 @@ def _not_causal(model: Any) -> Iterator[str]:
         yield "its attention is bidirectional (use_bidirectional_attention)"
 
 
-def _reasons(model: Any) -> Iterator[str]:
+def unpackable(model: Any) -> Iterator[str]:
+    """Why packed passes over `model` would be wrong, as its class and configuration say."""
     config = model.config.get_text_config()
     yield from _not_causal(model)
     if not getattr(model, "_supports_attention_backend", False):

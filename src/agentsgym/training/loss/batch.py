@@ -1,18 +1,19 @@
-"""The loss's inputs: rollouts with their advantages, in rows, packed for forward passes of bounded
-size."""
+"""The loss's inputs: rollouts with their advantages, in rows, and the agent tokens of a forward
+pass."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from agentsgym.generation.models import is_adapted
 from agentsgym.types import Rollout, Row, StepSpan
-from agentsgym.types.records import Floats
+from agentsgym.types.records import Floats, Ints
 
 
 @dataclass(slots=True)
@@ -121,21 +122,19 @@ def weightless(pad_token_id: int) -> TrainRow:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """B rows padded on the right to a common length T.
+    """The P agent tokens in the rows of one forward pass, row by row.
 
-    `input_ids`, `attention_mask` int64 and `labels` int64 (-100 off agent tokens) have shape
-    (B, T). Aligned with `labels[:, 1:]`, so of shape (B, T-1): `mask` (1.0 on agent tokens),
-    `advantages`, `weight`, `entropy_weight`, `span` int64 (number of the step within the chunk,
-    -1 off agent tokens), `sampler_logps` with `sampled` (1.0 if an engine gave them), and, if the
-    loss uses them, `old_logps` and `ref_logps`. `rollout_log_ratio` has shape (B, 2).
-    `aux_weight` is the chunk's share of the window's tokens.
+    `row` and `position` (int64, shape (P,), numpy) say where each stands. On the device, of shape
+    (P,): `targets` int64 (the token ids), `advantages`, `weight`, `entropy_weight`, `span` int64
+    (number of the step within the chunk), `sampler_logps` with `sampled` (1.0 if an engine gave
+    them), `rollout_log_ratio` and `rollout_tokens`, and, if the loss uses them, `old_logps` and
+    `ref_logps`. `aux_weight` is the chunk's share of the window's tokens.
     """
 
     rows: tuple[TrainRow, ...]
-    input_ids: torch.Tensor
-    attention_mask: torch.Tensor
-    labels: torch.Tensor
-    mask: torch.Tensor
+    row: Ints
+    position: Ints
+    targets: torch.Tensor
     advantages: torch.Tensor
     weight: torch.Tensor
     entropy_weight: torch.Tensor
@@ -143,128 +142,88 @@ class Chunk:
     sampler_logps: torch.Tensor
     sampled: torch.Tensor
     rollout_log_ratio: torch.Tensor
+    rollout_tokens: torch.Tensor
     old_logps: torch.Tensor | None
     ref_logps: torch.Tensor | None
     aux_weight: float
 
-
-class HasLength(Protocol):
-    """A row of tokens."""
-
-    @property
-    def length(self) -> int:
-        """Number of tokens."""
-        ...
-
-
-R = TypeVar("R", bound=HasLength)
-
-
-def pack(rows: Iterable[R], max_tokens: int) -> list[list[R]]:
-    """Divide rows into chunks of at most `max_tokens` padded tokens, with rows of similar length
-    together. A row longer than that gets its own chunk."""
-    chunks: list[list[R]] = []
-    for row in sorted(rows, key=lambda r: r.length):
-        if not chunks or (len(chunks[-1]) + 1) * row.length > max_tokens:
-            chunks.append([])
-        chunks[-1].append(row)
-    return chunks
+    def by_row(self, values: torch.Tensor) -> list[torch.Tensor]:
+        """Values of shape (P,) as one tensor of shape (T,) for each row, 0 off agent tokens."""
+        counts = np.bincount(self.row, minlength=len(self.rows)).tolist()
+        position = torch.from_numpy(self.position).to(values.device)
+        return [
+            values.new_zeros(row.length).index_copy_(0, at, part)
+            for row, at, part in zip(
+                self.rows, torch.split(position, counts), torch.split(values, counts), strict=True
+            )
+        ]
 
 
 def collate(
-    rows: Sequence[TrainRow],
-    pad_token_id: int,
-    device: torch.device,
-    dtype: torch.dtype = torch.float32,
-    multiple: int | None = None,
+    rows: Sequence[TrainRow], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Chunk:
-    """Pad rows to the tensors of a Chunk, to a length that is a multiple of `multiple`; `dtype` is
-    the type of its floating-point tensors."""
-    length = padded_length(rows, multiple)
+    """The agent tokens of rows as a Chunk; `dtype` is the type of its floating-point tensors. A
+    row's first token has no probability and is left out."""
+    positions = [np.flatnonzero(row.agent_token_mask[1:]) + 1 for row in rows]
+    counts = [len(at) for at in positions]
 
-    def ints(values: Sequence[ArrayLike], fill: int) -> torch.Tensor:
-        return torch.from_numpy(padded(values, length, fill, np.int64)).to(device)
+    def ints(values: Sequence[NDArray[Any]]) -> torch.Tensor:
+        return torch.from_numpy(np.concatenate(values).astype(np.int64)).to(device)
 
     def floats(values: Sequence[ArrayLike]) -> torch.Tensor:
-        full = torch.from_numpy(padded(values, length, 0.0, np.float64))
-        return full.to(device=device, dtype=dtype)[:, 1:]
+        at_tokens = [np.asarray(v)[at] for v, at in zip(values, positions, strict=True)]
+        return torch.from_numpy(np.concatenate(at_tokens)).to(device=device, dtype=dtype)
 
     def per_row(values: Sequence[float]) -> torch.Tensor:
-        return torch.tensor(values, dtype=dtype, device=device)[:, None]
+        return torch.from_numpy(np.repeat(values, counts)).to(device=device, dtype=dtype)
 
-    input_ids = ints([row.token_ids for row in rows], pad_token_id)
-    agent = ints([row.agent_token_mask for row in rows], 0)
-    mask = agent[:, 1:].to(dtype)
+    def tensors(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+        present = [v[at] for v, at in zip(values, positions, strict=True) if v is not None]
+        complete = len(present) == len(values)
+        return torch.cat(present).to(device=device, dtype=dtype) if complete else None
+
     return Chunk(
         rows=tuple(rows),
-        input_ids=input_ids,
-        attention_mask=ints([[1] * row.length for row in rows], 0),
-        labels=input_ids.masked_fill(agent == 0, -100),
-        mask=mask,
-        advantages=floats([row.advantages for row in rows]) * mask,
-        weight=per_row([row.weight for row in rows]) * mask,
-        entropy_weight=per_row([row.entropy_weight for row in rows]) * mask,
-        span=ints(_span_numbers(rows), -1)[:, 1:],
+        row=np.repeat(np.arange(len(rows)), counts),
+        position=np.concatenate(positions),
+        targets=ints([row.token_ids[at] for row, at in zip(rows, positions, strict=True)]),
+        advantages=floats([row.advantages for row in rows]),
+        weight=per_row([row.weight for row in rows]),
+        entropy_weight=per_row([row.entropy_weight for row in rows]),
+        span=ints(_span_numbers(rows, positions)),
         sampler_logps=floats([row.logprobs for row in rows]),
-        sampled=per_row([float(row.sampled) for row in rows]) * mask,
-        rollout_log_ratio=torch.tensor(
-            [row.rollout_log_ratio for row in rows], dtype=dtype, device=device
-        ),
-        old_logps=_stack([row.old_logps for row in rows], length, device, dtype),
-        ref_logps=_stack([row.ref_logps for row in rows], length, device, dtype),
+        sampled=per_row([float(row.sampled) for row in rows]),
+        rollout_log_ratio=per_row([row.rollout_log_ratio[0] for row in rows]),
+        rollout_tokens=per_row([row.rollout_log_ratio[1] for row in rows]),
+        old_logps=tensors([row.old_logps for row in rows]),
+        ref_logps=tensors([row.ref_logps for row in rows]),
         aux_weight=sum(row.aux_weight for row in rows),
     )
 
 
-def padded_length(rows: Sequence[TrainRow], multiple: int | None = None) -> int:
-    """The common length of rows in a chunk."""
-    longest = max(row.length for row in rows)
-    return longest if multiple is None else -(-longest // multiple) * multiple
-
-
-def padded(
-    values: Sequence[ArrayLike], length: int, fill: float, dtype: type[np.generic]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """Rows of the given length, filled up on the right."""
-    result = np.full((len(values), length), fill, dtype=dtype)
-    for i, row in enumerate(map(np.asarray, values)):
-        result[i, : len(row)] = row
-    return result
-
-
-def _span_numbers(rows: Sequence[TrainRow]) -> list[list[int]]:
-    """For each token the number of its step, counted over the chunk; -1 off agent tokens."""
-    numbers = []
-    number = 0
-    for row in rows:
-        own = [-1] * row.length
-        for span in row.spans:
-            own[span.start : span.stop] = [number] * span.length
-            number += 1
-        numbers.append(own)
+def _span_numbers(rows: Sequence[TrainRow], positions: Sequence[Ints]) -> list[Ints]:
+    """For each agent token the number of its step, counted over the chunk."""
+    numbers, first = [], 0
+    for row, at in zip(rows, positions, strict=True):
+        starts = [span.start for span in row.spans]
+        numbers.append(first + np.searchsorted(starts, at, side="right") - 1)
+        first += len(starts)
     return numbers
 
 
-def _stack(
-    parts: Sequence[torch.Tensor | None], length: int, device: torch.device, dtype: torch.dtype
-) -> torch.Tensor | None:
-    """Per-row tensors of shape (T,) as one (B, T-1), aligned with the labels."""
-    present = [part for part in parts if part is not None]
-    if len(present) < len(parts):
-        return None
-    rows = [torch.nn.functional.pad(part, (0, length - len(part))) for part in present]
-    return torch.stack(rows).to(device=device, dtype=dtype)[:, 1:]
-
-
 @contextmanager
-def logits_only_at(head: nn.Module, rows: Any, positions: Any) -> Iterator[None]:
-    """Inside the block the output layer computes the logits of these P (row, position) only: shape
-    (1, P, vocabulary). `rows` and `positions` are lists or int64 tensors of length P."""
+def hidden_states_at(model: Any, index: torch.Tensor) -> Iterator[None]:
+    """Inside the block the output layer of `model`, a causal language model (with an adapter or
+    not), computes P tokens of a pass only: its hidden states become those at `index`, an int64
+    tensor of shape (P,) over the B·T tokens of the pass, as (1, P, width)."""
 
-    def pick(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
-        return (arguments[0][rows, positions][None], *arguments[1:])
+    def pick(_: nn.Module, __: Any, output: Any) -> Any:
+        hidden = output.last_hidden_state
+        output.last_hidden_state = hidden.flatten(0, 1).index_select(0, index)[None]
+        return output
 
-    handle = head.register_forward_pre_hook(pick)
+    core = model.get_base_model() if is_adapted(model) else model
+    handle = core.base_model.register_forward_hook(pick)
     try:
         yield
     finally:

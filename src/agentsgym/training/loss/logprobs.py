@@ -1,31 +1,35 @@
 """Forward passes of the trainer: from rows in chunks of limited size to log-probabilities."""
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from agentsgym.generation.embedded.attention import packed_attention_on
+from agentsgym.generation.embedded.compatibility import narrow_windows, tolerance_of, unpackable
+from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss.batch import (
-    Chunk,
-    TrainRow,
-    collate,
-    logits_only_at,
-    pack,
-    padded_length,
-    weightless,
-)
+from agentsgym.training.loss import forest
+from agentsgym.training.loss.batch import Chunk, TrainRow, collate, hidden_states_at, weightless
+from agentsgym.training.loss.forest import Forest
+from agentsgym.training.loss.layout import Layout, PaddedRows, pack
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.trl_base import fused_head_on_agent_tokens
+from agentsgym.training.trl_base import fused_head_tiles
+from agentsgym.types import StepSpan
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The result of a forward pass: log-probabilities and entropies (nats) of shape (B, T-1), at
-    the sampling temperature, 0 off agent tokens; and the auxiliary loss of a mixture of experts, a
-    scalar, if requested."""
+    """The result of a forward pass: log-probabilities and entropies (nats) of the chunk's agent
+    tokens, shape (P,), at the sampling temperature; and the auxiliary loss of a mixture of
+    experts, a scalar, if requested."""
 
     chunk: Chunk
     logps: torch.Tensor
@@ -36,67 +40,101 @@ class Scores:
 class Scorer:
     """Computes log-probabilities with models that have TRL's fused head.
 
-    `max_tokens_per_forward` limits the padded tokens of a forward pass, whose rows are padded to
-    `pad_to_multiple_of` tokens. All ranks must call it at the same time and with the same number of
-    passes: FSDP and DeepSpeed communicate in each pass.
+    Rows share their prefixes (`forest`) where the model allows it and `share` does, and where it
+    pays; others are padded. `max_tokens_per_forward` limits the tokens of a forward pass, which are
+    a multiple of `pad_to_multiple_of`, or are rows of such a length. All ranks must call it at the
+    same time and with the same number of passes: FSDP and DeepSpeed communicate in each pass.
     """
 
     def __init__(
-        self, accelerator: Any, ranks: Ranks, pad_token_id: int, args: GRPOEnvConfig
+        self,
+        accelerator: Any,
+        ranks: Ranks,
+        pad_token_id: int,
+        args: GRPOEnvConfig,
+        share: bool = True,
     ) -> None:
         self._accelerator = accelerator
         self._ranks = ranks
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
         self._multiple: int | None = args.pad_to_multiple_of
+        self._shares = None if share else False
 
-    def chunks(self, rows: Iterable[TrainRow]) -> list[list[TrainRow]]:
-        """Rows with agent tokens in chunks: at least one, and as many as on the rank with most,
-        because other ranks would wait for a rank with fewer passes. What is added has weight 0."""
-        chunks = pack((row for row in rows if row.agent_tokens), self._max_tokens)
-        count = max([1, *self._ranks.gather([len(chunks)])])
-        return chunks + [[weightless(self._pad_token_id)]] * (count - len(chunks))
+    def layouts(self, rows: Iterable[TrainRow], model: nn.Module) -> list[Layout]:
+        """Rows with agent tokens in forward passes: at least one, and as many as on the rank with
+        most, because other ranks would wait for a rank with fewer. What is added has weight 0."""
+        if self._shares is None:
+            self._shares = self._can_share(model)
+        layouts = self._layouts([row for row in rows if row.agent_tokens])
+        count = max([1, *self._ranks.gather([len(layouts)])])
+        return layouts + [self._padded([weightless(self._pad_token_id)])] * (count - len(layouts))
 
-    def tokens_read(self, chunks: Sequence[Sequence[TrainRow]], *, padding: bool) -> int:
-        """Tokens in the forward passes of these chunks, with or without their padding."""
-        if padding:
-            return sum(len(rows) * padded_length(rows, self._multiple) for rows in chunks)
-        return sum(row.length for rows in chunks for row in rows)
+    def _layouts(self, rows: Sequence[TrainRow]) -> list[Layout]:
+        padded: list[Layout] = [self._padded(part) for part in pack(rows, self._max_tokens)]
+        if not self._shares or not rows:
+            return padded
+        ordered, shared = forest.by_prefix(rows)
+        lengths = np.array([row.length for row in ordered])
+        trees: list[Layout] = [
+            self._forest(ordered[part], shared[part])
+            for part in forest.cuts(lengths, shared, self._max_tokens)
+        ]
+        pays = _size(padded) >= forest.PAYS_FROM * _size(trees)
+        return trees if pays else padded
 
-    def forward(
-        self, model: nn.Module, rows: Sequence[TrainRow], *, aux_loss: bool = False
-    ) -> Scores:
-        """Compute the log-probabilities of the rows in one pass."""
+    def _padded(self, rows: Sequence[TrainRow]) -> PaddedRows:
+        return PaddedRows(rows, self._pad_token_id, self._multiple)
+
+    def _forest(self, rows: Sequence[TrainRow], shared: Any) -> Forest:
+        return Forest(rows, shared, self._pad_token_id, self._multiple)
+
+    @contextmanager
+    def reading(self, model: nn.Module, layout: Layout) -> Iterator[None]:
+        """The context for the passes over a layout, forward and backward: gradient checkpointing
+        repeats the forward pass in the backward one."""
+        if isinstance(layout, Forest):
+            with packed_attention_on(self._accelerator.unwrap_model(model).config):
+                yield
+        else:
+            yield
+
+    def forward(self, model: nn.Module, layout: Layout, *, aux_loss: bool = False) -> Scores:
+        """Compute the log-probabilities of a layout's agent tokens in one pass, inside
+        `reading`."""
         plain = self._accelerator.unwrap_model(model)
-        double = plain.dtype == torch.float64
-        dtype = torch.float64 if double else torch.float32
+        dtype = torch.float64 if plain.dtype == torch.float64 else torch.float32
         device = self._accelerator.device
-        chunk = collate(rows, self._pad_token_id, device, dtype, self._multiple)
+        chunk = collate(layout.rows, device, dtype)
+        # The token before an agent token predicts it.
+        index = torch.from_numpy(layout.index(chunk.row, chunk.position - 1)).to(device)
         options = {"output_router_logits": True} if aux_loss else {}
-        tiles = fused_head_on_agent_tokens(device, plain.config.get_text_config().vocab_size)
-        with self._accelerator.autocast(), tiles:
+        tiles = fused_head_tiles(device, plain.config.get_text_config().vocab_size)
+        with self._accelerator.autocast(), tiles, hidden_states_at(plain, index):
             output = model(
-                input_ids=chunk.input_ids,
-                attention_mask=chunk.attention_mask,
-                labels=chunk.labels,
+                **layout.inputs(device),
+                shift_labels=chunk.targets[None],
                 fused_lm_head=True,
                 **options,
             )
-        return Scores(chunk, output.log_probs, output.entropy, output.aux_loss)
+        entropy = None if output.entropy is None else output.entropy[0]
+        return Scores(chunk, output.log_probs[0], entropy, output.aux_loss)
 
     def logits(
-        self, model: nn.Module, rows: Sequence[TrainRow], places: Sequence[tuple[int, int]]
+        self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]]
     ) -> torch.Tensor:
         """The logits after (row, position) for each of P places, float, shape (P, V); the others
         are not computed."""
         plain = self._accelerator.unwrap_model(model)
         device = self._accelerator.device
-        chunk = collate(rows, self._pad_token_id, device, multiple=self._multiple)
-        at = logits_only_at(plain.get_output_embeddings(), *map(list, zip(*places, strict=True)))
-        with self._accelerator.autocast(), at:
-            output = model(
-                input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, use_cache=False
-            )
+        row, position = np.array(places, np.int64).T
+        index = torch.from_numpy(layout.index(row, position)).to(device)
+        with (
+            self._accelerator.autocast(),
+            hidden_states_at(plain, index),
+            self.reading(model, layout),
+        ):
+            output = model(**layout.inputs(device), use_cache=False)
         logits: torch.Tensor = output.logits[0]
         return logits if logits.dtype == torch.float64 else logits.float()
 
@@ -106,7 +144,66 @@ class Scorer:
     ) -> list[tuple[TrainRow, torch.Tensor]]:
         """Each row with its log-probabilities, float tensors of shape (T,), 0 off agent tokens."""
         results = [(row, torch.zeros(row.length)) for row in rows if not row.agent_tokens]
-        for part in self.chunks(rows):
-            padded = nn.functional.pad(self.forward(model, part).logps, (1, 0))
-            results += [(row, padded[i, : row.length]) for i, row in enumerate(part)]
+        for layout in self.layouts(rows, model):
+            with self.reading(model, layout):
+                scores = self.forward(model, layout)
+            results += zip(layout.rows, scores.chunk.by_row(scores.logps), strict=True)
         return results
+
+    # -- whether a model can read a forest ------------------------------------------------------
+
+    @torch.no_grad()
+    def _can_share(self, model: nn.Module) -> bool:
+        """Whether log-probabilities in a forest are those of padded rows: by the types of the
+        model's layers, and by one comparison, with narrow windows if it has any."""
+        plain = self._accelerator.unwrap_model(model)
+        reason = "; ".join(unpackable(plain))
+        was_training = model.training
+        model.eval()
+        try:
+            if not reason:
+                with narrow_windows(plain, 3):
+                    reason = self._difference(model, plain)
+        except UnsupportedModelError as error:
+            reason = str(error)
+        finally:
+            model.train(was_training)
+        if reason:
+            name = type(plain).__name__
+            logger.warning("the loss of %s reads common prefixes of rows again: %s", name, reason)
+        return not reason
+
+    def _difference(self, model: nn.Module, plain: Any) -> str:
+        """What is wrong with log-probabilities in a forest; "" if nothing."""
+        vocabulary = plain.config.get_text_config().vocab_size
+        rows, shared = forest.by_prefix(list(_branching_rows(vocabulary)))
+        try:
+            with self.reading(model, tree := self._forest(rows, shared)):
+                ours = self.forward(model, tree).logps
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            return f"it does not run with packed attention ({error})"
+        expected = self.forward(model, self._padded(rows)).logps
+        gap = float((ours - expected).abs().max() / (1 + expected.abs().max()))
+        exact = self._accelerator.mixed_precision == "no"
+        if gap > (tolerance_of(plain) if exact else 0.1):
+            return f"log-probabilities would differ by {gap:.2g} of their size"
+        return ""
+
+
+def _size(layouts: Sequence[Layout]) -> int:
+    return sum(layout.size for layout in layouts)
+
+
+def _branching_rows(vocabulary: int) -> Iterator[TrainRow]:
+    """Three rows of different lengths that share four tokens, and the beginning of one."""
+    for seed, length in ((1, 9), (2, 6), (3, 12), (3, 7)):
+        ids = np.arange(1, length + 1) * 7919 * np.where(np.arange(length) < 4, 1, seed)
+        mask = (np.arange(length) > 0).astype(np.int64)
+        yield TrainRow(
+            (ids % vocabulary).astype(np.int32),
+            mask,
+            np.zeros(length, np.float32),
+            (StepSpan(0, 0, 1, length),),
+            True,
+            np.zeros(length),
+        )

@@ -9,16 +9,15 @@ import torch
 
 from agentsgym.training.loss import weights
 from agentsgym.training.loss.batch import Chunk
-from agentsgym.training.loss.ratios import rollout_sum
 from agentsgym.training.loss.weights import WeightRule
 from agentsgym.types.names import table
 
 Formula = Callable[..., torch.Tensor]
 """(logps, ratio, chunk, *, settings by name) → the policy loss of each token before weighting.
-All tensors have shape (B, T-1)."""
+All tensors have shape (P,), the chunk's agent tokens."""
 
 Clipped = Callable[[torch.Tensor, Chunk, float, float], torch.Tensor]
-"""(ratio, chunk, epsilon, epsilon_high) → bool of shape (B, T-1): the tokens whose ratio is outside
+"""(ratio, chunk, epsilon, epsilon_high) → bool of shape (P,): the tokens whose ratio is outside
 the bounds, for the metric `clipped`."""
 
 
@@ -93,7 +92,7 @@ def vespo(
     vespo_lambda_neg: float,
 ) -> torch.Tensor:
     """−φ(W)·A·logp with the rollout's summed ratio W and φ(W) = exp(λ(1 − W))·W^k."""
-    log_w = rollout_sum(chunk).clamp(math.log(1e-8), 20.0)
+    log_w = chunk.rollout_log_ratio.clamp(math.log(1e-8), 20.0)
     positive = chunk.advantages >= 0
     k = torch.where(positive, vespo_k_pos, vespo_k_neg).to(log_w.dtype)
     lam = torch.where(positive, vespo_lambda_pos, vespo_lambda_neg).to(log_w.dtype)

@@ -4,11 +4,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
+from agentsgym.training.loss.batch import Chunk, TrainRollout
+from agentsgym.training.loss.layout import Layout
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES, sampler_correction
@@ -21,7 +23,7 @@ Sums = dict[str, tuple[float, float]]
 @dataclass(frozen=True, slots=True)
 class ChunkLoss:
     """The chunk's loss Σ weight·ℓ (a scalar with a graph), metrics without a graph, each as a sum
-    and the number of its tokens (or rows), and the importance ratios, shape (B, T-1)."""
+    and the number of its tokens (or rows), and the importance ratios, shape (P,)."""
 
     loss: torch.Tensor
     metrics: Sums
@@ -36,7 +38,7 @@ def chunk_loss(
     aux_loss: torch.Tensor | None = None,
     aux_coef: float = 0.0,
 ) -> ChunkLoss:
-    """Loss and metrics from log-probabilities (and entropies, nats) of shape (B, T-1).
+    """Loss and metrics from log-probabilities (and entropies, nats) of shape (P,).
 
     `aux_loss`, the load balance of the chunk's experts, is not a sum over tokens: its weight is
     `aux_coef` times the chunk's share of the window's tokens.
@@ -48,7 +50,7 @@ def chunk_loss(
     ratio = RATIO_SCOPES[args.ratio_scope].ratio(logps, old, chunk)
     loss = kind.formula(logps, ratio, chunk, **settings)
     clipped = kind.clipped(ratio, chunk, *bounds.values())
-    metrics = _ratio_metrics(ratio, clipped, chunk, args.ratio_scope)
+    metrics = _ratio_metrics(ratio, clipped, args.ratio_scope)
     if args.sampler_correction == "truncate":
         correction = sampler_correction(old, chunk, args.sampler_cap)
         loss = loss * correction
@@ -57,11 +59,10 @@ def chunk_loss(
         kl = kl_to_reference(logps, chunk.ref_logps)
         kl = kl * ratio if args.use_bias_correction_kl else kl
         loss = loss + args.beta * kl
-        metrics["kl"] = masked_sum(kl, chunk.mask)
-    # If the weight is zero the loss must be zero too, whatever values padding has there.
-    total = torch.where(chunk.mask > 0, loss, 0.0).mul(chunk.weight).sum()
+        metrics["kl"] = summed(kl)
+    total = (loss * chunk.weight).sum()
     if entropy is not None:
-        metrics["entropy"] = masked_sum(entropy, chunk.mask)
+        metrics["entropy"] = summed(entropy)
         if args.entropy_coef:
             total = total - args.entropy_coef * (entropy * chunk.entropy_weight).sum()
     if aux_loss is not None and aux_coef:
@@ -76,32 +77,31 @@ def kl_to_reference(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tenso
     return torch.exp(delta) - delta - 1
 
 
-def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> tuple[float, float]:
+def summed(values: torch.Tensor) -> tuple[float, float]:
     """Sum over agent tokens, and their number."""
-    return float((values.detach() * mask).sum()), float(mask.sum())
+    return float(values.detach().sum()), float(values.numel())
 
 
-def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, chunk: Chunk, scope: str) -> Sums:
+def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, scope: str) -> Sums:
     return {
-        "clipped": masked_sum(clipped.to(ratio.dtype), chunk.mask),
-        f"ratio/{scope}_mean": masked_sum(ratio, chunk.mask),
-        f"ratio/{scope}_square": masked_sum(ratio**2, chunk.mask),
+        "clipped": summed(clipped.to(ratio.dtype)),
+        f"ratio/{scope}_mean": summed(ratio),
+        f"ratio/{scope}_square": summed(ratio**2),
     }
 
 
 def _correction_metrics(
     old: torch.Tensor, correction: torch.Tensor, chunk: Chunk, cap: float
 ) -> Sums:
-    difference = (old.detach() - chunk.sampler_logps).abs()
-    rows = (chunk.mask > 0).any(dim=1)
-    capped = ((correction >= cap) & (chunk.mask > 0)).any(dim=1)
-    ratio = masked_sum(correction, chunk.mask)
+    difference = (old.detach() - chunk.sampler_logps).abs() * chunk.sampled
+    capped = np.unique(chunk.row[(correction >= cap).cpu().numpy()])
+    ratio = summed(correction)
     return {
-        "sampler/logp_difference": masked_sum(difference, chunk.sampled),
+        "sampler/logp_difference": (float(difference.sum()), float(chunk.sampled.sum())),
         "sampler/ratio": ratio,
         "sampler/ratio_mean": ratio,
-        "sampler/ratio_square": masked_sum(correction**2, chunk.mask),
-        "sampler/capped_rows": (float(capped.sum()), float(rows.sum())),
+        "sampler/ratio_square": summed(correction**2),
+        "sampler/capped_rows": (float(len(capped)), float(len(np.unique(chunk.row)))),
     }
 
 
@@ -141,22 +141,22 @@ class MicroBatchLoss:
                 for row, logps in self.scorer.logps_of(rows, other):
                     row.ref_logps = logps
 
-    def chunks(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[list[TrainRow]]:
-        """Rows of the rollouts in forward chunks, the same number on every rank. Before the first
-        pass their rollouts' ratios are computed, if the loss needs them."""
+    def layouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[Layout]:
+        """Rows of the rollouts in forward passes, the same number on every rank. Before the first
+        one their rollouts' ratios are computed, if the loss needs them."""
         rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
         if self._reused and any(part.needs_rollout_ratio for part in parts):
             self._fill_rollout_ratios(model, rollouts)
-        return self.scorer.chunks(rows)
+        return self.scorer.layouts(rows, model)
 
-    def of_chunk(self, model: nn.Module, rows: Sequence[TrainRow]) -> ChunkLoss:
-        """Loss and metrics of one chunk, from one forward pass."""
-        scores = self.scorer.forward(model, rows, aux_loss=self.aux_coef != 0.0)
+    def of_layout(self, model: nn.Module, layout: Layout) -> ChunkLoss:
+        """Loss and metrics of one forward pass."""
+        scores = self.scorer.forward(model, layout, aux_loss=self.aux_coef != 0.0)
         part = chunk_loss(
             scores.logps, scores.entropy, scores.chunk, self.args, scores.aux_loss, self.aux_coef
         )
-        self.sample.record(rows, scores.logps, part.ratio, scores.entropy)
+        self.sample.record(scores.chunk, scores.logps, part.ratio, scores.entropy)
         return part
 
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
@@ -164,10 +164,9 @@ class MicroBatchLoss:
         rows = [row for rollout in rollouts for row in rollout.rows]
         now = {id(row): logps for row, logps in self.scorer.logps_of(rows, model)}
         for rollout in rollouts:
-            summed = 0.0
+            total = 0.0
             for row in rollout.rows:
                 assert row.old_logps is not None
-                mask = torch.tensor(row.agent_token_mask, device=now[id(row)].device)
-                summed += float(((now[id(row)] - row.old_logps) * mask).sum())
+                total += float((now[id(row)] - row.old_logps).sum())
             for row in rollout.rows:
-                row.rollout_log_ratio = (summed, rollout.agent_tokens)
+                row.rollout_log_ratio = (total, rollout.agent_tokens)

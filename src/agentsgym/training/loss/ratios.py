@@ -13,8 +13,8 @@ from agentsgym.types.names import table
 class RatioScope:
     """The tokens over which the importance ratio of a token is computed.
 
-    `ratio` takes log-probabilities and old ones, both of shape (B, T-1), and their chunk, and
-    returns the ratio of each agent token, in the same shape. A scope that `needs_rollout_ratio`
+    `ratio` takes log-probabilities and old ones of the chunk's agent tokens, both of shape (P,),
+    and returns the ratio of each, in the same shape. A scope that `needs_rollout_ratio`
     uses the sum over the whole rollout, whose rows may be in several chunks.
     """
 
@@ -25,7 +25,7 @@ class RatioScope:
 
 
 def token_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    """exp(logp − old), shape (B, T-1)."""
+    """exp(logp − old), shape (P,)."""
     return torch.exp(logps - old_logps)
 
 
@@ -46,33 +46,24 @@ def rollout_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) ->
 
 
 def step_mean(log_ratio: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    """Mean of a (B, T-1) tensor over the agent tokens of each step, at each of its tokens."""
-    spans = int(chunk.span.max()) + 2 if chunk.span.numel() else 1
-    index = (chunk.span + 1).reshape(-1)
-    values = (log_ratio * chunk.mask).detach().reshape(-1)
-    sums = torch.zeros(spans, dtype=values.dtype, device=values.device)
-    counts = torch.zeros_like(sums)
-    sums.index_add_(0, index, values)
-    counts.index_add_(0, index, chunk.mask.reshape(-1).to(values.dtype))
-    return (sums / counts.clamp(min=1.0))[index].reshape(log_ratio.shape)
+    """Mean of a (P,) tensor over the agent tokens of each step, at each of its tokens."""
+    spans = int(chunk.span.max()) + 1 if chunk.span.numel() else 0
+    values = log_ratio.detach()
+    sums = values.new_zeros(spans).index_add_(0, chunk.span, values)
+    counts = values.new_zeros(spans).index_add_(0, chunk.span, torch.ones_like(values))
+    return (sums / counts)[chunk.span]
 
 
 def rollout_mean(chunk: Chunk) -> torch.Tensor:
-    """Mean log-ratio over the agent tokens of each row's rollout, shape (B, 1)."""
-    sums, counts = chunk.rollout_log_ratio[:, :1], chunk.rollout_log_ratio[:, 1:]
-    return sums / counts.clamp(min=1.0)
-
-
-def rollout_sum(chunk: Chunk) -> torch.Tensor:
-    """Summed log-ratio over the agent tokens of each row's rollout, shape (B, 1)."""
-    return chunk.rollout_log_ratio[:, :1]
+    """Mean log-ratio over the agent tokens of each token's rollout, shape (P,)."""
+    return chunk.rollout_log_ratio / chunk.rollout_tokens.clamp(min=1.0)
 
 
 def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> torch.Tensor:
     """Truncated ratio min(exp(old logp − sampler's logp), cap) of each token, without gradient.
 
     Corrects for an engine whose probabilities differ from the trainer's (another numeric type,
-    other weights). 1 if the sampler gave no log-probabilities. Shape (B, T-1).
+    other weights). 1 if the sampler gave no log-probabilities. Shape (P,).
     Source: truncated importance sampling, Ionides 2008; per token as in TRL's token_truncate.
     """
     ratio = torch.exp((old_logps - chunk.sampler_logps) * chunk.sampled)

@@ -1,0 +1,187 @@
+"""Rows as a forest of prefixes: a token that several rows share is read once.
+
+Sorted by their ids, each row begins with what it shares with the row before it. Only the rest, its
+branch, is read: the branches of a chunk are one packed sequence, each token at the position that it
+has in its row. In attention a branch reads the keys of its row's whole path. Rows of a group share
+their prompt, rows per step or per program all but their last tokens, and a row that is the
+beginning of another one has no branch at all. Losses are per token and their weights fixed before,
+so nothing else changes.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentsgym.generation.embedded.attention import AttentionGroup
+from agentsgym.training.loss.batch import TrainRow
+from agentsgym.training.loss.layout import rounded_up
+from agentsgym.types.records import Ints
+
+PAYS_FROM = 1.2
+"""Padded tokens per token of the forest from which it is faster than padded rows (measured,
+benchmarks/README.md)."""
+
+# Padded products of queries and keys per real one, up to which branches attend together.
+_WASTE = 1.3
+
+
+def by_prefix(rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Ints]:
+    """Rows in the order of their ids, and how many tokens each shares with the row before it:
+    int64, shape (rows,). No other order shares more."""
+    ordered = sorted(rows, key=lambda row: row.token_ids.astype(">i4").tobytes())
+    shared = np.zeros(len(ordered), np.int64)
+    for i in range(1, len(ordered)):
+        shared[i] = _common(ordered[i - 1].token_ids, ordered[i].token_ids)
+    return ordered, shared
+
+
+def _common(one: Any, other: Any) -> int:
+    """Number of equal tokens at the beginning."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(one[:length] != other[:length])
+    return int(different[0]) if len(different) else length
+
+
+def cuts(lengths: Ints, shared: Ints, max_tokens: int) -> list[slice]:
+    """Divide sorted rows into chunks of at most `max_tokens` tokens, such that the tokens that a
+    cut repeats, the shared ones of the row after it, are as few as possible.
+
+    A row longer than that gets its own chunk.
+    """
+    ends = np.cumsum(lengths - shared)
+    opening = lengths - ends  # a chunk from row i to row j has ends[j] + opening[i] tokens
+    best = np.zeros(len(lengths) + 1, np.int64)
+    begin = np.zeros(len(lengths), np.int64)
+    low = 0
+    for j in range(len(lengths)):
+        while low < j and ends[j] + opening[low] > max_tokens:
+            low += 1
+        totals = best[low : j + 1] + opening[low : j + 1]
+        begin[j] = low + int(totals.argmin())
+        best[j + 1] = ends[j] + totals.min()
+    chunks: list[slice] = []
+    stop = len(lengths)
+    while stop:
+        start = int(begin[stop - 1])
+        chunks.append(slice(start, stop))
+        stop = start
+    return chunks[::-1]
+
+
+class Forest:
+    """Rows sorted by prefix as one packed sequence of N tokens, each distinct one once (N is a
+    multiple of `multiple`, filled up by a branch of padding). `shared` as from `by_prefix`."""
+
+    def __init__(
+        self, rows: Sequence[TrainRow], shared: Ints, pad_token_id: int, multiple: int | None = None
+    ) -> None:
+        self.rows = rows
+        lengths = np.array([row.length for row in rows])
+        starts = np.minimum(shared, lengths)
+        starts[0] = 0
+        self.tokens = int((lengths - starts).sum())
+        self.size = rounded_up(self.tokens, multiple)
+        self._pads = np.full(self.size - self.tokens, pad_token_id)
+        self._branches = list(_alike(starts, lengths))
+        self._starts, self._lengths = starts, lengths
+        self._nodes = self._number()
+
+    def _number(self) -> list[Ints]:
+        """The place of every row's tokens in the packed sequence."""
+        first = np.zeros(len(self.rows), np.int64)
+        order = np.concatenate(self._branches)
+        sizes = (self._lengths - self._starts)[order]
+        first[order] = np.cumsum(sizes) - sizes
+        nodes: list[Ints] = []
+        for i, (start, length) in enumerate(zip(self._starts, self._lengths, strict=True)):
+            path = nodes[-1][:start] if i else np.zeros(0, np.int64)
+            nodes.append(np.concatenate([path, first[i] + np.arange(length - start)]))
+        return nodes
+
+    def inputs(self, device: torch.device) -> dict[str, Any]:
+        """`input_ids` and `position_ids`, int64, shape (1, N), and the groups of branches that
+        attend together."""
+        packed = np.zeros((2, self.size), np.int64)
+        packed[0, self.tokens :] = self._pads
+        packed[1, self.tokens :] = np.arange(len(self._pads))
+        for row, start, nodes in zip(self.rows, self._starts, self._nodes, strict=True):
+            packed[0, nodes[start:]] = row.token_ids[start:]
+            packed[1, nodes[start:]] = np.arange(start, row.length)
+        ids, positions = torch.from_numpy(packed).to(device).unbind()
+        return {
+            "input_ids": ids[None],
+            "position_ids": positions[None],
+            "packed_groups": list(self._groups(device)),
+        }
+
+    def _groups(self, device: torch.device) -> Iterator[AttentionGroup]:
+        first = 0
+        for branches in self._branches:
+            starts, lengths = self._starts[branches], self._lengths[branches]
+            paths = [self._nodes[i] for i in branches]
+            yield BranchGroup(starts, lengths, paths, first, device)
+            first += int((lengths - starts).sum())
+        if len(self._pads):
+            pads = np.arange(self.tokens, self.size)
+            zero, whole = np.zeros(1, np.int64), np.full(1, len(pads))
+            yield BranchGroup(zero, whole, [pads], first, device)
+
+    def index(self, row: Ints, position: Ints) -> Ints:
+        """Where tokens stand among the N."""
+        offsets = np.cumsum(self._lengths) - self._lengths
+        result: Ints = np.concatenate(self._nodes)[offsets[row] + position]
+        return result
+
+
+def _alike(starts: Ints, lengths: Ints) -> Iterator[Ints]:
+    """The rows that have a branch, in groups of similar shape: padded to the longest branch and
+    path of its group, attention has at most `_WASTE` times the products that it needs."""
+    sizes = lengths - starts
+    group: list[int] = []
+    needed = 0
+    shape = (0, 0)
+    for i in np.lexsort((lengths, sizes, starts > 0)):
+        if not sizes[i]:
+            continue
+        widest = max(shape[0], sizes[i]), max(shape[1], lengths[i])
+        products = needed + sizes[i] * lengths[i]
+        wasteful = (len(group) + 1) * widest[0] * widest[1] > _WASTE * products
+        # Branches from the first token need no mask if they are by themselves.
+        if group and (wasteful or (starts[i] > 0) != (starts[group[0]] > 0)):
+            yield np.array(group)
+            group, widest = [], (sizes[i], lengths[i])
+            products = sizes[i] * lengths[i]
+        group.append(int(i))
+        needed, shape = products, widest
+    yield np.array(group)
+
+
+class BranchGroup(AttentionGroup):
+    """Branches of a forest that attend together: `starts` [n] tokens of each path are read by other
+    branches, those up to `lengths` [n] by its own; `paths` are the places of all of them."""
+
+    def __init__(
+        self,
+        starts: Ints,
+        lengths: Ints,
+        paths: Sequence[Ints],
+        first: int,
+        device: torch.device,
+    ) -> None:
+        super().__init__(
+            np.arange(len(starts)), starts, lengths - starts, first, int(lengths.max()), device
+        )
+        self.causal = not starts.any()
+        index = np.zeros((len(starts), self.keys), np.int64)
+        for i, path in enumerate(paths):
+            index[i, : len(path)] = path
+        self._index = torch.from_numpy(index).to(device)
+
+    def _select(self, plane: Tensor) -> Tensor:
+        """The paths' keys or values, [n, kv_heads, keys, dim], of a plane [1, kv_heads, N, dim]."""
+        by_token = plane[0].transpose(0, 1)
+        paths = by_token.index_select(0, self._index.flatten())
+        return paths.reshape(*self._index.shape, *paths.shape[1:]).transpose(1, 2)
