@@ -33,10 +33,10 @@ def test_logprobs_are_float32_from_logits_in_bfloat16(make_trainer):
     seen = []
     forward = trainer.loss.scorer.forward
 
-    def kept(model, rows, **options):
-        scores = forward(model, rows, **options)
+    def kept(model, layout, **options):
+        scores = forward(model, layout, **options)
         with torch.no_grad():
-            plain = _logprobs_in_bfloat16(trainer, scores.chunk)
+            plain = _logprobs_in_bfloat16(trainer, layout.rows)
         torch.testing.assert_close(scores.logps.detach(), plain, atol=0.06, rtol=0)
         seen.append((scores.logps.dtype, scores.entropy.dtype))
         return scores
@@ -47,12 +47,16 @@ def test_logprobs_are_float32_from_logits_in_bfloat16(make_trainer):
     assert log[0]["ratio/token_ess"] == pytest.approx(1.0)
 
 
-def _logprobs_in_bfloat16(trainer, chunk):
+def _logprobs_in_bfloat16(trainer, rows):
     model = ModelCopy(trainer.accelerator.unwrap_model(trainer.model), torch.bfloat16).model
-    logits = model(chunk.input_ids, attention_mask=chunk.attention_mask).logits
-    assert logits.dtype == torch.bfloat16
-    logps = logits[:, :-1].float().log_softmax(-1)
-    return logps.gather(2, chunk.input_ids[:, 1:, None])[..., 0] * chunk.mask
+    parts = []
+    for row in rows:
+        ids = torch.tensor(row.token_ids, dtype=torch.int64)
+        logits = model(ids[None]).logits[0]
+        assert logits.dtype == torch.bfloat16
+        logps = logits[:-1].float().log_softmax(-1).gather(1, ids[1:, None])[:, 0]
+        parts.append(logps[torch.tensor(row.agent_token_mask[1:]) > 0])
+    return torch.cat(parts)
 
 
 def test_without_mixed_precision_the_engine_samples_from_the_weights_themselves(make_trainer):

@@ -12,12 +12,11 @@ from dataclasses import replace
 import pytest
 import torch
 from trl import GRPOTrainer
-from trl.trainer import utils
 
 from agentsgym.envs import task_dataset
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
-from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head
+from agentsgym.training.trl_base import TRL_HAS_HEAD
 from training import reference
 from training.cells import Cell, LettersEnv
 
@@ -497,25 +496,3 @@ def test_prepare_inputs_generates_once_and_hands_out_each_rollout_once_per_itera
     assert len(made) == 2
     assert sorted(seen[0] + seen[1]) == sorted(seen[2] + seen[3]) == list(range(8))
     assert seen[:2] == seen[2:4]
-
-
-def add_trls_head(model, temperature):
-    utils.add_fused_lm_head(model, temperature, outputs=("log_probs", "entropy"))
-
-
-@pytest.mark.parametrize("add", [*([add_trls_head] if TRL_HAS_HEAD else []), add_own_head])
-def test_the_head_gives_shifted_logprobs_and_entropies(tiny_llama, add):
-    model = tiny_llama.double()
-    add(model, 0.5)
-    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 11, 0]])
-    labels = torch.tensor([[-100, 6, -100, 8], [-100, -100, -100, -100]])
-    attention = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
-    out = model(input_ids=ids, attention_mask=attention, labels=labels, fused_lm_head=True)
-    assert out.log_probs.shape == out.entropy.shape == (2, 3)
-    logps, entropies = reference.log_probabilities(model, [5, 6, 7, 8], 0.5)
-    for t in (1, 3):
-        assert float(out.log_probs[0, t - 1].detach()) == pytest.approx(float(logps[t].detach()))
-        assert float(out.entropy[0, t - 1].detach()) == pytest.approx(float(entropies[t].detach()))
-    assert not out.log_probs[1].any() and float(out.log_probs[0, 1].detach()) == 0.0
-    out.log_probs[1].sum().backward()
-    assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)

@@ -1,4 +1,4 @@
-"""The head of the loss: TRL's scores labeled positions only, ours, which a TRL before 1.16 needs,
+"""The head of the loss: TRL's, and ours, which a TRL before 1.16 needs,
 gives what the model's own logits give, and training with one is training with the other."""
 
 import pytest
@@ -6,37 +6,37 @@ import torch
 from trl.trainer import utils as trl_utils
 
 from agentsgym.training import trl_base
-from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head, fused_head_on_agent_tokens
+from agentsgym.training.loss.batch import hidden_states_at
+from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head, fused_head_tiles
 from family_models import family_model
 from helpers import CountdownEnv, task_dataset
 
 CPU = torch.device("cpu")
 IDS = torch.tensor([[5, 7, 8, 6, 9], [7, 9, 6, 1, 1]])
-LABELS = torch.tensor([[-100, 7, 8, -100, 9], [-100, -100, 6, -100, -100]])
-NONE = torch.full_like(LABELS, -100)
+BEFORE = torch.tensor([0, 1, 3, 6])  # the tokens before the labels, counted over both rows
+LABELS = torch.tensor([7, 8, 9, 6])
 
 needs_trls = pytest.mark.skipif(not TRL_HAS_HEAD, reason="TRL before 1.16 has no head for the CPU")
 
 
 def gradient_of(model, logps, entropy):
     model.zero_grad()
-    (logps * torch.arange(4) + 0.3 * entropy).sum().backward()
+    (logps * torch.arange(len(logps)) + 0.3 * entropy).sum().backward()
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     return logps, entropy, torch.cat([g.reshape(-1) for g in gradients])
 
 
-def scored(model, labels=LABELS):
-    output = model(input_ids=IDS, labels=labels, fused_lm_head=True)
-    return gradient_of(model, output.log_probs, output.entropy)
+def scored(model, number=4):
+    with hidden_states_at(model, BEFORE[:number]):
+        output = model(input_ids=IDS, shift_labels=LABELS[None, :number], fused_lm_head=True)
+    return gradient_of(model, output.log_probs[0], output.entropy[0])
 
 
 def from_logits(model):
     """The same from all logits."""
-    table = (model(input_ids=IDS).logits[:, :-1].float() / 0.5).log_softmax(-1)
-    labels = LABELS[:, 1:]
-    mask = labels != -100
-    logps = table.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * mask
-    return gradient_of(model, logps, -(table.exp() * table).sum(-1) * mask)
+    table = (model(input_ids=IDS).logits.flatten(0, 1)[BEFORE].float() / 0.5).log_softmax(-1)
+    logps = table.gather(-1, LABELS[:, None])[:, 0]
+    return gradient_of(model, logps, -(table.exp() * table).sum(-1))
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_our_head_scores_labels_with_the_models_own_logits(model_type):
 
 def test_no_label_at_all_is_a_differentiable_zero_of_our_head(tiny_llama):
     add_own_head(tiny_llama, 1.0)
-    assert not any(part.any() for part in scored(tiny_llama, NONE))
+    assert not any(part.any() for part in scored(tiny_llama, 0))
 
 
 def test_other_calls_stay_what_they_are(tiny_llama):
@@ -104,42 +104,26 @@ def test_training_with_ours_is_training_with_trls(
 
 @needs_trls
 @pytest.mark.parametrize("vocabulary", [385, 100_000])
-def test_the_same_values_from_fewer_positions_and_narrower_tiles(
-    fused_model, monkeypatch, vocabulary
-):
+def test_the_same_values_from_narrower_tiles(fused_model, vocabulary):
     """The bits are those of TRL's tile of 32,768 columns."""
-    numbers = []
-    function = trl_utils._ChunkedLogProbFunction
-
-    class Counted:
-        @staticmethod
-        def apply(hidden, *rest):
-            numbers.append(len(hidden))
-            return function.apply(hidden, *rest)
-
-    monkeypatch.setattr(trl_utils, "_ChunkedLogProbFunction", Counted)
-    whole = scored(fused_model)
-    with fused_head_on_agent_tokens(CPU, vocabulary):
-        assert min(vocabulary, 8192) == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
-        few = scored(fused_model)
-    monkeypatch.setattr(trl_utils, "_use_triton", lambda device: True)
     wide = scored(fused_model)
-    assert numbers == [8, 4, 4]
-    torch.testing.assert_close(few, whole)
-    assert all(map(torch.equal, few, wide))
+    with fused_head_tiles(CPU, vocabulary):
+        assert min(vocabulary, 8192) == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+        narrow = scored(fused_model)
+    assert all(map(torch.equal, narrow, wide))
 
 
 @needs_trls
 def test_no_label_at_all_is_a_differentiable_zero_of_trls_head(fused_model):
-    with fused_head_on_agent_tokens(CPU, 385):
-        assert not any(part.any() for part in scored(fused_model, NONE))
+    with fused_head_tiles(CPU, 385):
+        assert not any(part.any() for part in scored(fused_model, 0))
 
 
 @needs_trls
 def test_trl_is_left_as_it_was():
-    before = trl_utils._use_triton, trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
-    with pytest.raises(KeyError), fused_head_on_agent_tokens(CPU, 385):
+    before = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    with pytest.raises(KeyError), fused_head_tiles(CPU, 385):
         raise KeyError
-    with fused_head_on_agent_tokens(torch.device("cuda"), 385):
-        assert before == (trl_utils._use_triton, trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE)
-    assert before == (trl_utils._use_triton, trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE)
+    with fused_head_tiles(torch.device("cuda"), 385):
+        assert before == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
+    assert before == trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from agentsgym.training import GRPOEnvTrainer
+from agentsgym.training.loss import forest
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.training.loss.weights import PER_TOKEN, assign_weights, count_rollouts
 from agentsgym.training.metrics import completion_lines
@@ -100,21 +101,19 @@ def test_the_auxiliary_loss_of_experts_is_added_as_trl_adds_it(make_trainer, cha
     assert trainer.loss.aux_coef == 0.02
     inputs = {"rollouts": rollouts_of(trainer)}
     gate = trainer.model.model.layers[0].mlp.gate.weight
-    with_it = trainer._compute_loss(trainer.model, inputs)
-    (pulled,) = torch.autograd.grad(with_it, gate)
-    trainer.loss.aux_coef = 0.0
-    without = trainer._compute_loss(trainer.model, inputs)
-    (pulled_without,) = torch.autograd.grad(without, gate)
-    rows = [row for r in inputs["rollouts"] for row in r.rows if row.agent_tokens]
-    chunk = trainer.loss.scorer.forward(trainer.model, rows).chunk
-    # The model's own auxiliary loss over the same rows.
-    whole = trainer.model(
-        input_ids=chunk.input_ids, attention_mask=chunk.attention_mask, output_router_logits=True
-    )
+    losses, pulls = [], []
+    for coefficient in (0.02, 0.0):
+        trainer.loss.aux_coef = coefficient
+        trainer.model.zero_grad()
+        losses.append(trainer.train_micro_batch(trainer.model, inputs["rollouts"]).item())
+        pulls.append(gate.grad.clone())
+    (layout,) = trainer.loss.layouts(trainer.model, inputs["rollouts"])
+    # The model's own auxiliary loss over the same rows, none of which shares a prefix.
+    assert layout.tokens == sum(row.length for row in layout.rows)
+    whole = trainer.model(**layout.inputs(torch.device("cpu")), output_router_logits=True)
     (alone,) = torch.autograd.grad(0.02 * whole.aux_loss, gate)
-    added = (with_it - without).item()
-    assert added == pytest.approx(0.02 * whole.aux_loss.item(), rel=1e-4)
-    torch.testing.assert_close(pulled - pulled_without, alone, rtol=1e-3, atol=1e-6)
+    assert losses[0] - losses[1] == pytest.approx(0.02 * whole.aux_loss.item(), rel=1e-4)
+    torch.testing.assert_close(pulls[0] - pulls[1], alone, rtol=1e-3, atol=1e-6)
     assert trainer._metrics["train"]["aux_loss"][-1] == pytest.approx(whole.aux_loss.item())
 
 
@@ -130,31 +129,35 @@ def test_shares_of_the_auxiliary_loss_add_up_to_one():
     assert all(row.aux_weight == 0 for r in rollouts if not r.in_loss for row in r.rows)
 
 
-def test_rows_are_padded_to_a_multiple_and_the_loss_stays(make_trainer):
+@pytest.mark.parametrize("pays_from", [0.0, math.inf], ids=["forest", "rows"])
+def test_passes_are_padded_to_a_multiple_and_the_loss_stays(make_trainer, monkeypatch, pays_from):
+    monkeypatch.setattr(forest, "PAYS_FROM", pays_from)
     losses = []
     for multiple in (None, 32):
         trainer = make_trainer(pad_to_multiple_of=multiple)
         rollouts = rollouts_of(trainer)
-        losses.append(trainer._compute_loss(trainer.model, {"rollouts": rollouts}).item())
-        rows = [row for r in rollouts for row in r.rows]
-        length = trainer.loss.scorer.forward(trainer.model, rows).chunk.input_ids.shape[1]
+        losses.append(trainer.train_micro_batch(trainer.model, rollouts).item())
+        (layout,) = trainer.loss.layouts(trainer.model, rollouts)
+        length = layout.inputs(torch.device("cpu"))["input_ids"].shape[1]
         assert (length % 32 == 0) == (multiple == 32)
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["all", "non_padding"])
-def test_tokens_are_counted(make_trainer, kind):
+def test_tokens_are_counted(make_trainer, monkeypatch, kind):
+    monkeypatch.setattr(forest, "PAYS_FROM", math.inf)
     trainer = make_trainer(
         include_num_input_tokens_seen=kind, max_steps=1, max_tokens_per_forward=200
     )
+    trainer.loss.layouts(
+        trainer.model, []
+    )  # compares a pass over shared prefixes with one over rows
     seen = []
     forward = trainer.loss.scorer.forward
 
-    def keep(model, rows, **options):
-        scores = forward(model, rows, **options)
-        mask = scores.chunk.attention_mask
-        seen.append(mask.numel() if kind == "all" else int(mask.sum()))
-        return scores
+    def keep(model, layout, **options):
+        seen.append(layout.size if kind == "all" else layout.tokens)
+        return forward(model, layout, **options)
 
     trainer.loss.scorer.forward = keep
     trainer.train()

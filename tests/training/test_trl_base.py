@@ -18,7 +18,6 @@ from agentsgym.training.trl_base import TRL_HAS_HEAD, TRLBase
     [
         ("_prepare_inputs", ["self", "generation_batch"]),
         ("_generate_and_score_completions", ["self", "inputs"]),
-        ("_compute_loss", ["self", "model", "inputs"]),
         ("training_step", ["self", "model", "inputs", "num_items_in_batch"]),
         ("_save_checkpoint", ["self", "model", "trial"]),
         ("_load_from_checkpoint", ["self", "resume_from_checkpoint", "model"]),

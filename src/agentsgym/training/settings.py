@@ -132,7 +132,8 @@ class TrainSettings:
         "log-probabilities, importance ratios and entropies, for `agentsgym view`.",
     )
     max_tokens_per_forward: Count = setting(
-        16384, "Padded tokens in one forward pass of the loss; bounds memory."
+        16384,
+        "Tokens in one forward pass of the loss, a prefix that its rows share once; bounds memory.",
     )
     loss_norm_tokens: Count | None = setting(
         None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."

@@ -32,6 +32,8 @@ from agentsgym.training.engines import (
 )
 from agentsgym.training.evaluation import check_metric, play_sets, read_sets, refuse_bad_rows
 from agentsgym.training.loss.batch import TrainRollout
+from agentsgym.training.loss.forest import distinct_tokens
+from agentsgym.training.loss.layout import Layout
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.objective import MicroBatchLoss
@@ -245,6 +247,7 @@ class GRPOEnvTrainer(TRLBase):
             loss += part.loss.detach()
             metrics.append(part.metrics)
         self._record_means(metrics)
+        self._record_tokens(layouts)
         self.record_metric("time/update", time.perf_counter() - started)
         # The logged loss is the mean over ranks of what they return; ours is their sum.
         return loss * self.ranks.world_size
@@ -252,6 +255,15 @@ class GRPOEnvTrainer(TRLBase):
     def tokens_read(self) -> int:
         """Tokens of the last micro-batch, including those of other ranks."""
         return sum(self.ranks.gather([self._tokens_here]))
+
+    def _record_tokens(self, layouts: Sequence[Layout]) -> None:
+        """Log how many tokens the micro-batch's passes read, and how many distinct ones there
+        are."""
+        rows = [row for layout in layouts for row in layout.rows]
+        counts = sum(layout.tokens for layout in layouts), distinct_tokens(rows)
+        names = ("tokens_read", "distinct_tokens")
+        for name, column in zip(names, zip(*self.ranks.gather([counts]), strict=True), strict=True):
+            self.record_metric(name, float(sum(column)))
 
     def _record_means(self, parts: Sequence[Mapping[str, tuple[float, float]]]) -> None:
         """Log the means of a micro-batch over all its tokens, including those of other ranks."""

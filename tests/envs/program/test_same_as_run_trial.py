@@ -149,7 +149,7 @@ def first_batch(env, tasks, estimator, folder):
     )
     trainer.model.train()
     inputs = trainer._prepare_inputs([])
-    trainer._compute_loss(trainer.model, inputs).backward()
+    trainer.train_micro_batch(trainer.model, inputs["rollouts"])
     return played, [p.grad.clone() for p in trainer.model.parameters()]
 
 

@@ -38,6 +38,12 @@ def by_prefix(rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Ints]:
     return ordered, shared
 
 
+def distinct_tokens(rows: Sequence[TrainRow]) -> int:
+    """Number of different beginnings of rows: the tokens that one forest of them reads."""
+    ordered, shared = by_prefix(rows)
+    return sum(row.length for row in ordered) - int(shared.sum())
+
+
 def _common(one: Any, other: Any) -> int:
     """Number of equal tokens at the beginning."""
     length = min(len(one), len(other))

@@ -167,6 +167,7 @@ class MicroBatchLoss:
             total = 0.0
             for row in rollout.rows:
                 assert row.old_logps is not None
-                total += float((now[id(row)] - row.old_logps).sum())
+                mask = torch.tensor(row.agent_token_mask, device=now[id(row)].device)
+                total += float(((now[id(row)] - row.old_logps) * mask).sum())
             for row in rollout.rows:
                 row.rollout_log_ratio = (total, rollout.agent_tokens)
