@@ -23,7 +23,16 @@ SETTINGS = [
     "train.eval_strategy=steps", "train.eval_steps=5", "train.token_records=4", "eval.episodes=36",
 ]  # fmt: skip
 # Timings, and what is counted per process.
-_OWN = ("time/", "seconds", "tokens_per_second", "occupancy", "eval_runtime", "step_time")
+_OWN = (
+    "time/",
+    "seconds",
+    "tokens_per_second",
+    "occupancy",
+    "eval_runtime",
+    "step_time",
+    "tokens_read",
+    "distinct_tokens",
+)
 
 
 def train(*arguments, cwd, **variables):
