@@ -156,7 +156,7 @@ def test_the_plan_is_shown_before_anything_is_played(invoke, tmp_path):
     assert plan["smallest_win_rate_difference"] == pytest.approx(0.2001, abs=1e-3)
     assert not PLAYED and not (tmp_path / "no").exists()
     output = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", episodes=100).stdout
-    assert "100 rollouts in 25 clusters" in output and "If all rollouts of a cluster" in output
+    assert "100 rollouts in 25 clusters" in output and "if all rollouts of a cluster" in output
 
 
 def test_a_model_without_a_chat_template_is_reported(invoke, workplace):

@@ -14,7 +14,7 @@ from agentsgym.cli.options import (
 from agentsgym.cli.players import SCRIPTED, PlayOptions, play_with
 from agentsgym.cli.suite import evaluate_suite
 from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
-from agentsgym.evaluation import ComparisonPlan, Played, compare, default_cluster, passes
+from agentsgym.evaluation import Played, compare, default_cluster, passes, smallest_difference
 from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
@@ -194,43 +194,33 @@ def _refuse_if_all_failed(played: Played) -> None:
 
 
 _POWER = 0.8
-_DIFFERENCES = (0.02, 0.05, 0.1, 0.2)
 
 
 def _plan(run: RunConfig, requests: list[RolloutRequest], *, as_json: bool) -> None:
     """Print what a comparison on these rollouts can show."""
     low, high = make_env(run).reward_range
-    plan = ComparisonPlan.of([default_cluster(request.task_data) for request in requests])
-    smallest, alike = plan.smallest(_POWER), plan.if_alike()
+    pairs = len(requests)
+    clusters = len({default_cluster(request.task_data) for request in requests})
+    smallest = smallest_difference(pairs, clusters, _POWER)
+    alike = smallest_difference(clusters, clusters, _POWER)
     of_rewards = smallest * (high - low) if math.isfinite(high - low) else None
-    chances = {difference: plan.power(difference) for difference in _DIFFERENCES}
     if as_json:
         data = {
-            "pairs": plan.pairs,
-            "clusters": plan.clusters,
+            "pairs": pairs,
+            "clusters": clusters,
             "power": _POWER,
             "smallest_win_rate_difference": smallest,
             "smallest_reward_difference": of_rewards,
-            "smallest_if_clusters_are_alike": alike.smallest(_POWER),
-            "chance_to_show": {str(d): chance for d, chance in chances.items()},
+            "smallest_if_clusters_are_alike": alike,
         }
         print_json(plain_data(data))
         return
-    out.print(
-        f"{plan.pairs} rollouts in {plan.clusters} clusters of tasks, the same for both sides."
-    )
+    out.print(f"{pairs} rollouts in {clusters} clusters of tasks, the same for both sides.")
     rewards = "" if of_rewards is None else f", a difference of rewards of {of_rewards:.3f}"
     out.print(
         f"Shown with probability {_POWER:.0%}: a difference of win rates of {_points(smallest)}"
-        f"{rewards}."
+        f"{rewards}; if all rollouts of a cluster differ alike, of {_points(alike)}."
     )
-    if alike != plan:
-        out.print(
-            "If all rollouts of a cluster differ alike between the sides: "
-            f"{_points(alike.smallest(_POWER))}."
-        )
-    texts = (f"{_points(d)} with {chance:.0%}" for d, chance in chances.items())
-    out.print(f"Chance to be shown: {', '.join(texts)}.")
     out.print("This is for sides that each win half and play independently: the worst case.")
 
 

@@ -1,6 +1,6 @@
 """Statistics about agents: paired seeds, intervals over clusters, regret."""
 
-from agentsgym.evaluation.comparison import Comparison, ComparisonPlan, Difference, compare
+from agentsgym.evaluation.comparison import Comparison, Difference, compare, smallest_difference
 from agentsgym.evaluation.evaluate import (
     Evaluation,
     Played,
@@ -32,7 +32,6 @@ from agentsgym.evaluation.suite import Suite, parse_suite
 __all__ = [
     "ClusterMean",
     "Comparison",
-    "ComparisonPlan",
     "Difference",
     "Evaluation",
     "Passes",
@@ -56,6 +55,7 @@ __all__ = [
     "rate_interval",
     "rollout_requests",
     "select",
+    "smallest_difference",
     "suite_comparison",
     "suite_figures",
     "wilson",

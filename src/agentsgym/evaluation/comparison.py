@@ -5,13 +5,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentsgym.evaluation.evaluate import default_cluster
-from agentsgym.evaluation.intervals import (
-    Interval,
-    cluster_mean,
-    spread_interval,
-    t_cdf,
-    t_quantile,
-)
+from agentsgym.evaluation.intervals import Interval, cluster_mean, spread_interval, t_quantile
 from agentsgym.evaluation.metrics import mean, record, reported_wins
 from agentsgym.types import Rollout
 
@@ -122,49 +116,19 @@ def difference(
 
 # -- what a comparison can show --------------------------------------------------------------------
 
-EVEN = math.sqrt(0.5)
-"""Standard deviation of the difference of two independent wins, each with probability 1/2: the
-largest that two independent win rates can have."""
+_EVEN = 0.5
+"""Variance of the difference of two independent wins, each with probability 1/2: the largest that
+two independent win rates can have."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparisonPlan:
-    """A paired comparison on `pairs` rollouts of `clusters` tasks.
+def smallest_difference(pairs: int, clusters: int, power: float = 0.8) -> float:
+    """The smallest difference of win rates that `compare` shows with this probability on `pairs`
+    rollouts of `clusters` tasks; infinite for one cluster.
 
-    `spread` is the standard deviation of one pair's difference. The error is spread/√pairs: pairs
-    of one cluster are taken as independent, so a task is as hard for one side as for the other.
+    Pairs of one cluster are taken as independent, so a task is as hard for one side as for the
+    other. Where all pairs of a cluster have one difference, a cluster counts as one pair.
     """
-
-    pairs: int
-    clusters: int
-    spread: float = EVEN
-
-    @classmethod
-    def of(cls, clusters: Sequence[Hashable], spread: float = EVEN) -> "ComparisonPlan":
-        """The plan for one pair per entry, each with its cluster."""
-        return cls(len(clusters), len(set(clusters)), spread)
-
-    def power(self, difference: float) -> float:
-        """The probability that `compare` shows a true difference of this size, with Student's
-        distribution moved by it: a little too low for a small difference and few clusters."""
-        if self.clusters < 2:
-            return 0.0
-        effect, dof = abs(difference) / self._error, self.clusters - 1
-        least = t_quantile(0.975, dof)
-        return t_cdf(effect - least, dof) + t_cdf(-effect - least, dof)
-
-    def smallest(self, power: float = 0.8) -> float:
-        """The smallest difference that is shown with this probability; infinite for one cluster."""
-        if self.clusters < 2:
-            return math.inf
-        dof = self.clusters - 1
-        return (t_quantile(0.975, dof) + t_quantile(power, dof)) * self._error
-
-    @property
-    def _error(self) -> float:
-        return self.spread / math.sqrt(self.pairs)
-
-    def if_alike(self) -> "ComparisonPlan":
-        """The plan if all pairs of a cluster have one difference, as where a model knows some
-        solutions and the other does not: a cluster then counts as one pair."""
-        return ComparisonPlan(self.clusters, self.clusters, self.spread)
+    if clusters < 2:
+        return math.inf
+    dof = clusters - 1
+    return (t_quantile(0.975, dof) + t_quantile(power, dof)) * math.sqrt(_EVEN / pairs)
