@@ -94,7 +94,6 @@ class CompletionsServer(LocalServer):
             app.router.add_post("/reset_prefix_cache", self._rpc)
             app.router.add_post("/pause", self._pause)
             app.router.add_post("/resume", self._resume)
-            app.router.add_get("/is_paused", self._is_paused)
             app.router.add_post("/update_weight_version", self._set_version)
             app.router.add_get("/weight_info", self._version)
 
@@ -141,9 +140,6 @@ class CompletionsServer(LocalServer):
     async def _resume(self, _: web.Request) -> web.Response:
         self._resumed.set()
         return web.json_response({"status": "resumed"})
-
-    async def _is_paused(self, _: web.Request) -> web.Response:
-        return web.json_response({"is_paused": self.is_paused})
 
     async def _set_version(self, request: web.Request) -> web.Response:
         self.version = (await request.json())["new_version"]

@@ -10,10 +10,8 @@ import pytest
 import torch
 from generation_helpers import ask, assert_exact, drain, requests
 
-from agentsgym.generation import EngineUnavailable
 from agentsgym.generation.http import Retries
 from agentsgym.generation.loop_thread import LoopDied
-from agentsgym.generation.vllm import servers as vllm_servers
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import WeightUpdate
@@ -209,12 +207,11 @@ def test_a_server_that_was_left_out_is_used_again_by_all_processes(
 
 
 def test_a_server_that_a_dead_learner_left_paused_is_resumed_by_the_next_one(
-    serve, connect, checkpoints, caplog
+    serve, connect, checkpoints
 ) -> None:
     server = serve(follow=True)
     server.pause()
     learner = connect(server, resume_paused=True)
-    assert f"{server.url} was left paused by a learner that ended; it is resumed" in caplog.text
     learner.load(checkpoints[1][1])
     batch = requests(1)
     assert_exact(checkpoints[1][0], batch[0].token_ids, ask(learner, batch)["s0"])
@@ -247,7 +244,7 @@ def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
 
 
 def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
-    serve, connect, checkpoints, monkeypatch
+    serve, connect, checkpoints
 ) -> None:
     server = serve(follow=True, load_seconds=SECONDS)
     learner = connect(server)
@@ -258,8 +255,3 @@ def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
     loading.join()
     other.adopt(checkpoints[1][1])
     assert_exact(checkpoints[1][0], batch[0].token_ids, ask(other, batch)["s0"])
-    monkeypatch.setattr(vllm_servers, "WAIT_SECONDS", 0.1)
-    server.pause()
-    with pytest.raises(EngineUnavailable, match=r"it is paused.*curl -X POST http://.*/resume"):
-        connect(server)
-    assert server.is_paused

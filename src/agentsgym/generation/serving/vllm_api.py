@@ -124,7 +124,6 @@ class VLLMApi:
         """The routes of an application."""
         gets = {
             "/v1/models": self._models,
-            "/is_paused": self._is_paused,
             "/weight_info": self._weight_info,
         }
         posts = {
@@ -225,9 +224,6 @@ class VLLMApi:
     async def _resume(self, request: Request) -> Any:
         self._batcher.resume()
         return {"status": "resumed"}
-
-    async def _is_paused(self, request: Request) -> Any:
-        return {"is_paused": self._batcher.paused}
 
     async def _reload(self, request: Request) -> Any:
         folder = Path(RpcBody.read(await read_body(request)).kwargs.weights_path)

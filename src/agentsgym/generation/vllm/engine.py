@@ -54,8 +54,8 @@ class VLLMEngine(RemoteEngine):
             the model's).
         servers: servers of this process; they are ended when the engine is closed.
         resume_paused: this is the only process that pauses the servers, to load weights; so one
-            that is paused was left by a learner that ended, and is resumed. Other processes wait
-            for it.
+            that is paused was left by a learner that ended, and is resumed. Requests of other
+            processes wait there.
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
     log-probabilities other than those of `--logprobs-mode processed_logprobs`.

@@ -11,10 +11,11 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from agentsgym.generation.http import JsonClient, Refused, Unreachable
+from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.protocol import (
     EngineUnavailable,
     check_logprobs,
@@ -22,7 +23,7 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.generation.vllm.weights import (
     Weights,
-    is_paused,
+    WeightSyncError,
     load_adapter,
     load_checkpoint,
     paused,
@@ -34,10 +35,6 @@ from agentsgym.generation.vllm.weights import (
 logger = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5  # between two attempts to bring a dead server back
-_LOOK = 0.25  # seconds between two looks at a paused server
-
-WAIT_SECONDS = 600.0
-"""How long a server may stay paused before it is given up."""
 
 
 @dataclass(slots=True)
@@ -217,7 +214,7 @@ class ServerPool:
         return held
 
     async def _check(self, server: VLLMServer) -> None:
-        """Check the server's model and its log-probability mode, when it is not paused."""
+        """Check the server's model and its log-probability mode."""
         models = await served_models(self.client, server.url)
         self.base = self.base or next(iter(models), None)
         if self.base is None or self.base not in models:
@@ -229,29 +226,8 @@ class ServerPool:
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
-        await await_running(self.client, server.url, resume=self._resume_paused)
+        if self._resume_paused:  # a learner that was killed within a reload has left it so
+            with suppress(HttpError, WeightSyncError):  # outside development mode it cannot be
+                await resume_server(self.client, server.url)
         await check_logprobs(self.client, server.url, self.base, self._probe_ids)
         self.weights = self.weights or Weights(0, "base", self.base)
-
-
-async def await_running(client: JsonClient, url: str, *, resume: bool) -> None:
-    """Return when a server is not paused. `resume`: no other process pauses it, so a pause is left
-    from a learner that has ended, and this ends it; its weights are not known.
-
-    Raises Unreachable if the server stays paused.
-    """
-    until = time.monotonic() + WAIT_SECONDS
-    if await is_paused(client, url):
-        if resume:
-            logger.warning("%s was left paused by a learner that ended; it is resumed", url)
-            await resume_server(client, url)
-        else:
-            logger.warning("%s is paused, as by a learner that loads weights; waiting for it", url)
-    while await is_paused(client, url):
-        if time.monotonic() >= until:
-            raise Unreachable(
-                url,
-                "it is paused, as by a learner that loads weights; if none does, the next learner "
-                f"resumes it, or: curl -X POST {url}/resume",
-            )
-        await asyncio.sleep(_LOOK)

@@ -83,16 +83,6 @@ async def load_checkpoint(client: JsonClient, url: str, weights: Weights) -> Non
         raise
 
 
-async def is_paused(client: JsonClient, url: str) -> bool:
-    """Whether a server says that it holds back its requests. One that does not tell, as outside
-    development mode, cannot be paused either."""
-    try:
-        answer = await client.get(f"{url}/is_paused", _TAG_SECONDS)
-    except HttpError:
-        return False
-    return isinstance(answer, dict) and answer.get("is_paused") is True
-
-
 async def weight_tag(client: JsonClient, url: str) -> str:
     """The tag of the full weights that a server has. Raises WeightSyncError or Unreachable."""
     try:
