@@ -7,7 +7,6 @@ ends it when our end of a pipe closes.
 import http.client
 import logging
 import os
-import re
 import secrets
 import shutil
 import subprocess
@@ -30,10 +29,8 @@ START_SECONDS = 1800.0
 """A server that is not ready after this time counts as failed."""
 _LOOK = 0.5  # seconds between two looks at a starting server
 _NOTE = 20.0  # seconds between two notes
-_TAIL = 20_000  # bytes at the end of a log that are read
-_LINES = 4
-_CAUSE = re.compile(r"\b\w*(Error|Exception): \S")
-_PREFIX = re.compile(r"^(\(\w+[^)]*\) )?(ERROR|INFO|WARNING|DEBUG) [\d-]+ [\d:]+ (\[[^\]]*\] )?")
+_TAIL = 4_000  # bytes at the end of a log that are read
+_LINES = 8
 _CPU_CONTEXT = 8192  # longest context on a CPU if nothing says how long rollouts are
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM has
 _SHARED = 0.45  # share of a GPU's memory for a server beside a learner
@@ -163,8 +160,8 @@ class VLLMServers:
         arguments: more arguments of the command.
         note: is told what is being waited for.
 
-    They may be used as a context manager. `urls` are their addresses, `key` is the key that they
-    want. Raises NoCommand, and LaunchFailed after all of them were ended.
+    `urls` are their addresses, `key` is the key that they want. Raises NoCommand, and LaunchFailed
+    after all of them were ended.
     """
 
     def __init__(
@@ -215,12 +212,6 @@ class VLLMServers:
         """End the servers and wait until they are gone; may be called twice."""
         self._finalizer()
 
-    def __enter__(self) -> "VLLMServers":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _wait(self, note: Note) -> None:
         """Wait until every server answers. Raises LaunchFailed."""
         started = noted = time.monotonic()
@@ -236,8 +227,8 @@ class VLLMServers:
                 raise _failed(waiting[0], f"is not ready after {seconds:.0f} s")
             if waiting and time.monotonic() - noted > _NOTE:
                 noted = time.monotonic()
-                last = "".join(_last_lines(waiting[0].log, 1)) or "nothing yet"
-                note(f"waiting for {_servers(len(waiting))} since {seconds:.0f} s: {last}")
+                where = waiting[0].log
+                note(f"waiting for {_servers(len(waiting))} since {seconds:.0f} s; log: {where}")
             time.sleep(_LOOK if waiting else 0)
         note(f"{_servers(len(self._servers))} ready after {time.monotonic() - started:.0f} s")
 
@@ -340,18 +331,14 @@ def _answers(port: int) -> bool:
 
 
 def _failed(server: _Launched, what: str) -> LaunchFailed:
-    last = " / ".join(_last_lines(server.log, _LINES)) or "nothing"
+    last = _end_of(server.log) or "nothing"
     return LaunchFailed(f"the server at {server.url} {what}; {server.log} ends: {last}")
 
 
-def _last_lines(log: Path, count: int) -> list[str]:
-    """The last lines of a log that say something; before them the last exception, which vLLM's
-    own last lines only refer to."""
+def _end_of(log: Path) -> str:
+    """The last lines of a log."""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-        text = mask_secrets(file.read().decode(errors="replace"))
-        lines = [_PREFIX.sub("", visible(line)).strip()[:200] for line in text.splitlines()]
-        lines = [line for line in lines if line]
-        causes = [line for line in lines[:-count] if _CAUSE.search(line)] if count > 1 else []
-        return [*causes[-1:], *lines[-count:]]
-    return []
+        lines = visible(mask_secrets(file.read().decode(errors="replace"))).splitlines()
+        return " / ".join([line.strip() for line in lines if line.strip()][-_LINES:])
+    return ""
