@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from agentsgym.envs import task_dataset
+from agentsgym.training.loss import objective
 from helpers import CountdownEnv, DigitEnv
 
 
@@ -161,3 +162,34 @@ def test_metrics_have_clear_names(make_trainer):
         "letters", "tokens_read", "distinct_tokens",
     }  # fmt: skip
     assert all(math.isfinite(v) for v in logged.values())
+
+
+@pytest.mark.parametrize(("exact", "passes"), [(objective._EXACT, 4), (-1.0, 5)])
+def test_old_log_probabilities_need_a_pass_only_where_the_samplers_are_not_exact(
+    make_trainer, tiny_llama, monkeypatch, exact, passes
+):
+    """Two micro-batches of different rollouts, each used in two updates: the first one's are kept
+    from its own pass."""
+    monkeypatch.setattr(objective, "_EXACT", exact)
+    before = copy.deepcopy(tiny_llama)
+    settings = {"per_device_train_batch_size": 4, "steps_per_generation": 2, "num_iterations": 2}
+    trainer = make_trainer(model=before, **settings, max_steps=4, max_tokens_per_forward=10_000)
+    trainer.loss.layouts(trainer.model, [])
+    seen = []
+    forward = trainer.loss.scorer.forward
+
+    def counted(model, layout, **options):
+        scores = forward(model, layout, **options)
+        seen.append(scores.chunk)
+        return scores
+
+    trainer.loss.scorer.forward = counted
+    trainer.train()
+    assert len(seen) == passes
+    later = [chunk for chunk in seen if chunk.old_logps is not None]
+    assert len(later) == 3  # the second update, and both again
+    for chunk in later:
+        old = torch.cat(
+            [torch.tensor(row.logprobs)[row.agent_token_mask > 0] for row in chunk.rows]
+        )
+        torch.testing.assert_close(chunk.old_logps, old, atol=1e-5, rtol=0)

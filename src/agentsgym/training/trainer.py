@@ -136,6 +136,8 @@ class GRPOEnvTrainer(TRLBase):
         self.add_callback(self.low_signal)
         self.add_callback(self.sample)
         self._tokens_here = 0
+        self._before_update = 0
+        self._of_later_updates: list[TrainRollout] = []
 
     def _prepare_loss(self, token_sink: TokenSink | None) -> None:
         args = self.args
@@ -174,7 +176,8 @@ class GRPOEnvTrainer(TRLBase):
             self.reports.hand_over(rollouts, "train")
             self.failures.stop(rollouts, step)
         trained = advantages.train_rollouts()
-        self.loss.fill_logprobs(trained, self.model, reference_of(self))
+        if (reference := reference_of(self)) is not None:
+            self.loss.fill_reference(trained, reference)
         self.sample.choose(trained, step)
         self.low_signal.update(advantages.share_with_signal)
         self.reports.generation(rollouts, advantages, seconds)
@@ -223,6 +226,8 @@ class GRPOEnvTrainer(TRLBase):
                 batch[:] = islice(remaining, len(batch))
             counts = sum_counts(self.ranks.gather([count_rollouts(rollouts)]))
             assign_weights(rollouts, counts, rule, self.args.norm_tokens)
+        self._before_update = size
+        self._of_later_updates = list(chain(*micro_batches[size:]))
 
     # -- its loss -------------------------------------------------------------------------------
 
@@ -248,6 +253,9 @@ class GRPOEnvTrainer(TRLBase):
             metrics.append(part.metrics)
         self._record_means(metrics)
         self._record_tokens(layouts)
+        self._before_update -= 1
+        if self._before_update == 0 and self._of_later_updates:
+            self.loss.fill_old(self._of_later_updates, model)
         self.record_metric("time/update", time.perf_counter() - started)
         # The logged loss is the mean over ranks of what they return; ours is their sum.
         return loss * self.ranks.world_size

@@ -55,7 +55,7 @@ class Scorer:
         share: bool = True,
     ) -> None:
         self._accelerator = accelerator
-        self._ranks = ranks
+        self.ranks = ranks
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
         self._multiple: int | None = args.pad_to_multiple_of
@@ -67,7 +67,7 @@ class Scorer:
         if self._shares is None:
             self._shares = self._can_share(model)
         layouts = self._layouts([row for row in rows if row.agent_tokens])
-        count = max([1, *self._ranks.gather([len(layouts)])])
+        count = max([1, *self.ranks.gather([len(layouts)])])
         return layouts + [self._padded([weightless(self._pad_token_id)])] * (count - len(layouts))
 
     def _layouts(self, rows: Sequence[TrainRow]) -> list[Layout]:

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss.batch import Chunk, TrainRollout
+from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
 from agentsgym.training.loss.layout import Layout
-from agentsgym.training.loss.logprobs import Scorer
+from agentsgym.training.loss.logprobs import Scorer, Scores
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES, sampler_correction
 from agentsgym.training.token_sample import TokenSample
@@ -107,6 +107,10 @@ def _correction_metrics(
 
 # -- a micro-batch ---------------------------------------------------------------------------------
 
+_EXACT = 1e-3
+"""Largest difference of the sampler's log-probabilities (nats) up to which they are the policy's:
+an error of 0.1 % in a ratio that is clipped at 20 %."""
+
 ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
 """A context inside which the reference model of KL is available."""
 
@@ -126,25 +130,31 @@ class MicroBatchLoss:
         self.sample = sample
         self.aux_coef = aux_coef
         self._reused = args.updates_per_generation > 1
+        self._sampler_gap = 0.0
 
-    def fill_logprobs(
-        self, rollouts: Sequence[TrainRollout], model: nn.Module, reference: ReferenceModel | None
-    ) -> None:
-        """Log-probabilities before any update if this generation is used for several, and those of
-        the reference model if there is one."""
-        rows = [row for rollout in rollouts for row in rollout.rows]
-        if self._reused:
-            for row, logps in self.scorer.logps_of(rows, model):
+    def fill_reference(self, rollouts: Sequence[TrainRollout], reference: ReferenceModel) -> None:
+        """Log-probabilities of the reference model."""
+        with reference() as model:
+            for row, logps in self.scorer.logps_of(_rows(rollouts), model):
+                row.ref_logps = logps
+
+    def fill_old(self, rollouts: Sequence[TrainRollout], model: nn.Module) -> None:
+        """Log-probabilities before the first update for the rollouts of a generation that only
+        later updates train on. Those of the first update are kept from its own passes; if these
+        agree with the sampler's, the sampler's are taken, and no pass is needed."""
+        gap = max(self.scorer.ranks.gather([self._sampler_gap]))
+        self._sampler_gap = 0.0
+        if gap <= _EXACT:
+            for row in _rows(rollouts):
+                row.old_logps = torch.from_numpy(row.logprobs)
+        else:
+            for row, logps in self.scorer.logps_of(_rows(rollouts), model):
                 row.old_logps = logps
-        if reference is not None:
-            with reference() as other:
-                for row, logps in self.scorer.logps_of(rows, other):
-                    row.ref_logps = logps
 
     def layouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[Layout]:
         """Rows of the rollouts in forward passes, the same number on every rank. Before the first
         one their rollouts' ratios are computed, if the loss needs them."""
-        rows = [row for rollout in rollouts if rollout.in_loss for row in rollout.rows]
+        rows = _rows([rollout for rollout in rollouts if rollout.in_loss])
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
         if self._reused and any(part.needs_rollout_ratio for part in parts):
             self._fill_rollout_ratios(model, rollouts)
@@ -156,12 +166,25 @@ class MicroBatchLoss:
         part = chunk_loss(
             scores.logps, scores.entropy, scores.chunk, self.args, scores.aux_loss, self.aux_coef
         )
+        if self._reused and scores.chunk.old_logps is None:
+            self._keep_old(scores)
         self.sample.record(scores.chunk, scores.logps, part.ratio, scores.entropy)
         return part
 
+    def _keep_old(self, scores: Scores) -> None:
+        """Keep a chunk's log-probabilities for later updates, and how far the sampler's are off."""
+        chunk, logps = scores.chunk, scores.logps.detach()
+        gaps = torch.where(chunk.sampled > 0, (logps - chunk.sampler_logps).abs(), torch.inf)
+        self._sampler_gap = max([self._sampler_gap, *gaps.tolist()])
+        for row, own in zip(chunk.rows, chunk.by_row(logps), strict=True):
+            row.old_logps = own
+
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
-        """The log-ratio of whole rollouts, whose rows may be in several chunks."""
-        rows = [row for rollout in rollouts for row in rollout.rows]
+        """The log-ratio of whole rollouts, whose rows may be in several chunks; before the first
+        update it is 0."""
+        rows = _rows(rollouts)
+        if any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)])):
+            return
         now = {id(row): logps for row, logps in self.scorer.logps_of(rows, model)}
         for rollout in rollouts:
             total = 0.0
@@ -171,3 +194,7 @@ class MicroBatchLoss:
                 total += float(((now[id(row)] - row.old_logps) * mask).sum())
             for row in rollout.rows:
                 row.rollout_log_ratio = (total, rollout.agent_tokens)
+
+
+def _rows(rollouts: Sequence[TrainRollout]) -> list[TrainRow]:
+    return [row for rollout in rollouts for row in rollout.rows]
