@@ -3,7 +3,8 @@
 Names are loaded on first use, so `import agentsgym` imports neither torch nor TRL.
 """
 
-import importlib
+import importlib.util
+import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,23 +47,6 @@ _HOMES = {
     "tool": "agentsgym.envs",
 }
 
-_PACKAGES = frozenset(
-    {
-        "agents",
-        "checks",
-        "credit",
-        "envs",
-        "evaluation",
-        "generation",
-        "report",
-        "rollout",
-        "runs",
-        "tokens",
-        "training",
-        "types",
-    }
-)
-
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
@@ -90,12 +74,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
-        return importlib.import_module(f"agentsgym.{name}")
-    if name not in _HOMES:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    if importlib.util.find_spec(f"agentsgym.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return importlib.import_module(f"agentsgym.{name}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *sorted(_PACKAGES)]
+    return sorted({*__all__, *(module.name for module in pkgutil.iter_modules(__path__))})
