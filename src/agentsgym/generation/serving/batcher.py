@@ -6,10 +6,12 @@ only while no request is open, so each answer is sampled by one version of them.
 
 import asyncio
 import itertools
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from agentsgym.types import Engine, GenerationRequest, GenerationResult
@@ -22,7 +24,7 @@ class EngineDied(RuntimeError):
     """The thread that samples has ended; the message says why."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A request for an answer of `model`, and who waits for it."""
 
@@ -51,21 +53,19 @@ class Batcher:
     def __init__(self, engine: Engine, select: Callable[[str], None] = lambda model: None) -> None:
         self._engine = engine
         self._select = select
-        self._model: str | None = None
-        self._numbers = itertools.count()
         self.paused = False
         """Whether new requests wait; see `pause`."""
         self.failure: BaseException | None = None
         """What ended the thread."""
-        self._changed = threading.Condition()  # guards what follows
-        self._news = False
+        self._inbox: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        # The rest belongs to the thread, which carries out what comes in.
+        self._model: str | None = None
+        self._numbers = itertools.count()
         self._waiting: deque[_Waiting] = deque()
         self._actions: deque[_Action] = deque()
-        self._dropped: list[_Waiting] = []
-        self._sessions: set[str] = set()
-        self._open: dict[str, _Waiting] = {}  # the thread's own
+        self._open: dict[str, _Waiting] = {}
         if hasattr(engine, "interrupted"):
-            engine.interrupted = lambda: self._news
+            engine.interrupted = lambda: not self._inbox.empty()
         self._thread = threading.Thread(target=self._run, name="agentsgym-batcher", daemon=True)
         self._thread.start()
 
@@ -76,27 +76,19 @@ class Batcher:
         Raises EngineDied, and what `select` and the engine's `submit` raise.
         """
         future: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
-        with self._changed:
-            name = request.session_id
-            if not name or name in self._sessions:
-                name = f"{name}#{next(self._numbers)}"
-            self._sessions.add(name)
-            waiting = _Waiting(replace(request, session_id=name), model, future)
-            self._put(self._waiting, waiting)
+        waiting = _Waiting(request, model, future)
+        self._send(partial(self._waiting.append, waiting), future)
         try:
             return await future
         except asyncio.CancelledError:
-            with self._changed:
-                self._dropped.append(waiting)
-                self._wake()
+            self._inbox.put(partial(self._drop, waiting))
             raise
 
     async def between(self, call: Callable[[], T]) -> T:
         """What `call` returns or raises, in the thread, when all open requests were answered;
         others wait for it."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        with self._changed:
-            self._put(self._actions, _Action(call, future))
+        self._send(partial(self._actions.append, _Action(call, future)), future)
         return await future
 
     async def pause(self) -> None:
@@ -106,9 +98,8 @@ class Batcher:
 
     def resume(self) -> None:
         """End a pause."""
-        with self._changed:
-            self.paused = False
-            self._wake()
+        self.paused = False
+        self._inbox.put(lambda: None)
 
     def check(self) -> None:
         """Raise EngineDied if the thread has ended."""
@@ -117,19 +108,15 @@ class Batcher:
 
     def close(self) -> None:
         """End the thread, with an error for all who wait."""
-        with self._changed:
-            self.failure = self.failure or EngineDied("the server ends")
-            self._wake()
+        self.failure = self.failure or EngineDied("the server ends")
+        self._inbox.put(lambda: None)
         self._thread.join(_JOIN_SECONDS)
 
-    def _put(self, where: Any, what: Any) -> None:
-        self.check()
-        where.append(what)
-        self._wake()
-
-    def _wake(self) -> None:
-        self._news = True
-        self._changed.notify()
+    def _send(self, what: Callable[[], object], future: asyncio.Future[Any]) -> None:
+        self._inbox.put(what)
+        if self.failure is not None:  # else the thread answers, also if it ends from now on
+            future.cancel()
+            raise self._died()
 
     def _died(self) -> EngineDied:
         error = self.failure
@@ -145,34 +132,36 @@ class Batcher:
                 if self._open:
                     self._hand_over(self._engine.poll())
         except BaseException as error:  # whatever it was, nobody may wait forever
-            with self._changed:
-                self.failure = self.failure or error
-        with self._changed:
-            waiting = [one.future for one in (*self._open.values(), *self._waiting)]
-            waiting += [one.future for one in self._actions]
+            self.failure = self.failure or error
+        self._receive()
+        waiting = [one.future for one in (*self._open.values(), *self._waiting)]
+        waiting += [one.future for one in self._actions]
         _deliver([(future, None, self._died()) for future in waiting])
 
     def _next(self) -> bool:
         """Wait for something to do, and begin it; False at the end."""
-        with self._changed:
-            while self._is_idle():
-                self._changed.wait()
-            if self.failure is not None:
-                return False
-            self._news = False
-            self._drop()
-            action = self._actions.popleft() if self._actions and not self._open else None
-            waiting = [] if self._actions or action else self._admissible()
-        if action is not None:
-            _deliver([_called(action)])
+        self._receive()
+        if self.failure is not None:
+            return False
+        if self._actions and not self._open:
+            _deliver([_called(self._actions.popleft())])
             self._model = None  # it may have changed the weights
-        for one in waiting:
-            self._begin(one)
+        elif not self._actions:
+            for one in self._admissible():
+                self._begin(one)
         return True
+
+    def _receive(self) -> None:
+        """Carry out what came in; wait for it if there is nothing else to do."""
+        while True:
+            try:
+                self._inbox.get(block=self._is_idle())()
+            except queue.Empty:
+                return
 
     def _is_idle(self) -> bool:
         waiting = self._waiting and not self.paused
-        return not (waiting or self._open or self._actions or self._dropped or self.failure)
+        return not (waiting or self._open or self._actions or self.failure)
 
     def _admissible(self) -> list[_Waiting]:
         """The requests that may begin now: those for the model that is being sampled from, or else
@@ -180,14 +169,16 @@ class Batcher:
         if self.paused or not self._waiting:
             return []
         model = self._model if self._open else self._waiting[0].model
-        same = itertools.takewhile(lambda one: one.model == model, self._waiting)
-        chosen = list(same)
+        chosen = list(itertools.takewhile(lambda one: one.model == model, self._waiting))
         for _ in chosen:
             self._waiting.popleft()
         return chosen
 
     def _begin(self, waiting: _Waiting) -> None:
         name = waiting.request.session_id
+        if not name or name in self._open:
+            name = f"{name}#{next(self._numbers)}"
+            waiting.request = replace(waiting.request, session_id=name)
         try:
             if waiting.model != self._model:
                 self._model = None
@@ -195,29 +186,22 @@ class Batcher:
                 self._model = waiting.model
             self._engine.submit([waiting.request])
         except Exception as error:  # a fault of one request must not end the others
-            self._sessions.discard(name)
             _deliver([(waiting.future, None, error)])
         else:
             self._open[name] = waiting
 
     def _hand_over(self, results: Sequence[GenerationResult]) -> None:
         answered = [(self._open.pop(result.session_id), result) for result in results]
-        self._sessions.difference_update(result.session_id for result in results)
         _deliver([(waiting.future, result, None) for waiting, result in answered])
 
-    def _drop(self) -> None:
-        """Forget requests for which nobody waits any more."""
-        for waiting in self._dropped:
-            name = waiting.request.session_id
-            if waiting in self._waiting:
-                self._waiting.remove(waiting)
-            elif self._open.get(name) is waiting:
-                self._engine.release([name])
-                del self._open[name]
-            else:  # it was answered meanwhile
-                continue
-            self._sessions.discard(name)
-        self._dropped.clear()
+    def _drop(self, waiting: _Waiting) -> None:
+        """Forget a request for which nobody waits any more, unless it was answered meanwhile."""
+        name = waiting.request.session_id
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+        elif self._open.get(name) is waiting and self.failure is None:
+            self._engine.release([name])
+            del self._open[name]
 
 
 _Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
