@@ -2,12 +2,12 @@
 those that the user named."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from agentsgym.envs import ConfigError
-from agentsgym.report.stored import Contents, RolloutSet, Source, groups, spread
+from agentsgym.report.stored import Contents, Source, groups, spread
 from agentsgym.report.viewer.library import Chosen, Library
 from agentsgym.report.viewer.page import page
 from agentsgym.runs.files import StoredRollout
@@ -83,9 +83,9 @@ def write_page(
 
 
 def choose(source: Source, most: int | None, names: Sequence[RolloutName] = ()) -> list[Chosen]:
-    """At most about `most` rollouts (None: all) in whole groups, of the evaluations and of
-    generations spread evenly over training, the first and the last among them; and the groups of
-    the rollouts `names`. Raises ConfigError if one of these does not exist."""
+    """At most about `most` rollouts (None: all) in whole groups, as many of each evaluation and of
+    each of some generations, spread evenly over training with the first and the last; and the
+    groups of the rollouts `names`. Raises ConfigError if one of these does not exist."""
     every = source.sets()
     for name in names:
         if name.set not in {one.id for one in every}:
@@ -94,22 +94,9 @@ def choose(source: Source, most: int | None, names: Sequence[RolloutName] = ()) 
     kept = training if most is None else spread(training, _MOST_GENERATIONS)
     ids = {one.id for one in kept} | {name.set for name in names}
     read = {one: one.read() for one in every if one.phase != "train" or one.id in ids}
-    sizes = {one: len(contents.lines) for one, contents in read.items()}
-    budgets = sizes if most is None or sum(sizes.values()) <= most else _budgets(sizes, most)
-    return [
-        Chosen(_lines(contents, budgets[one], names), contents) for one, contents in read.items()
-    ]
-
-
-def _budgets(sizes: Mapping[RolloutSet, int], most: int) -> dict[RolloutSet, int]:
-    """Two fifths for the evaluations, which are compared with each other, the rest for training;
-    sets of equal tasks give the same tasks."""
-    others = [one for one in sizes if one.phase != "train"]
-    training = sum(size for one, size in sizes.items() if one.phase == "train")
-    each = max(most * 2 // 5, most - training) // max(1, len(others))
-    budgets = {one: min(sizes[one], each) for one in others}
-    each = (most - sum(budgets.values())) // max(1, len(sizes) - len(others))
-    return budgets | {one: min(size, each) for one, size in sizes.items() if one not in budgets}
+    total = sum(len(contents.lines) for contents in read.values())
+    budget = total if most is None or total <= most else most // len(read)
+    return [Chosen(_lines(contents, budget, names), contents) for contents in read.values()]
 
 
 def _lines(contents: Contents, budget: int, names: Sequence[RolloutName]) -> list[StoredRollout]:
