@@ -18,9 +18,7 @@ from transformers import DynamicCache
 
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
-from agentsgym.generation.embedded.forward import evaluating
 from agentsgym.generation.embedded.in_process import InProcessEngine
-from agentsgym.types import GenerationResult
 from agentsgym.types.records import Ints
 
 _LENGTHS = (11, 7)
@@ -157,16 +155,6 @@ class PlainEngine(InProcessEngine):
         )
         self._reader = Reader(self.model, self.cached, self.device)
 
-    def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request finishes; return all finished ones, in any order."""
-        if self._requests and not self._ready:
-            with evaluating(self.model):
-                while self._requests and not (self._ready or self.interrupted()):
-                    if not self._table.active.any():
-                        self._begin_batch()
-                    self._forward()
-        return self._take_ready()
-
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
         super().release(session_ids)
@@ -206,7 +194,10 @@ class PlainEngine(InProcessEngine):
         return chosen
 
     def _forward(self) -> None:
-        """One forward pass over the batch, and a token for each of its sequences."""
+        """One forward pass over the batch, or the next one, and a token for each of its
+        sequences."""
+        if not self._table.active.any():
+            self._begin_batch()
         table = self._table
         rows = np.flatnonzero(table.active)
         possible = min(len(self._requests), self.capacity)

@@ -4,14 +4,14 @@ tokens.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
-from agentsgym.generation.embedded.forward import evaluating, plan_pass, run_pass
+from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.kv_cache import CacheManager
-from agentsgym.types import GenerationResult
 
 
 class EmbeddedEngine(InProcessEngine):
@@ -39,14 +39,8 @@ class EmbeddedEngine(InProcessEngine):
         self._table = self._caches.table
         check_exact(self.model, layers, self._vocabulary, self.device)
 
-    def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request finishes; return all finished ones, in any order."""
-        if self._requests and not self._ready:
-            with evaluating(self.model), packed_attention_on(self.model.config):
-                while self._requests and not (self._ready or self.interrupted()):
-                    self._admit()
-                    self._forward()
-        return self._take_ready()
+    def _attending(self) -> AbstractContextManager[None]:
+        return packed_attention_on(self.model.config)
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results. Without any session, memory is freed."""
@@ -74,7 +68,9 @@ class EmbeddedEngine(InProcessEngine):
             self._caches.begin(row, request, context, length)
 
     def _forward(self) -> None:
-        """One forward pass over all active rows, and a token for each that has read everything."""
+        """Begin what there is room for; one forward pass over all active rows, and a token for each
+        that has read everything."""
+        self._admit()
         table = self._table
         plan = plan_pass(table, self.max_prefill_tokens)
         in_context = (table.context[plan.rows] - plan.starts).clip(0, plan.chunks)

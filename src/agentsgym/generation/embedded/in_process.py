@@ -6,6 +6,7 @@ a change of the weights `update_weights` must be called.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import numpy as np
@@ -124,9 +125,22 @@ class InProcessEngine(ABC):
             **settings.capacity_option,
         )
 
-    @abstractmethod
     def poll(self) -> list[GenerationResult]:
         """Run forward passes until a request finishes; return all finished ones, in any order."""
+        if self._requests and not self._ready:
+            with evaluating(self.model), self._attending():
+                while self._requests and not (self._ready or self.interrupted()):
+                    self._forward()
+        results, self._ready = self._ready, []
+        return results
+
+    def _attending(self) -> AbstractContextManager[None]:
+        """How the model attends within `poll`."""
+        return nullcontext()
+
+    @abstractmethod
+    def _forward(self) -> None:
+        """One forward pass over open requests."""
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""
@@ -134,10 +148,6 @@ class InProcessEngine(ABC):
         self._ready = [result for result in self._ready if result.session_id not in gone]
         for session_id in gone:
             self._close(session_id)
-
-    def _take_ready(self) -> list[GenerationResult]:
-        results, self._ready = self._ready, []
-        return results
 
     @abstractmethod
     def reset(self) -> None:
