@@ -51,16 +51,14 @@ class LoopThread:
         self.check()
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def run(self, work: Coroutine[Any, Any, T], watch: Callable[[], None] = lambda: None) -> T:
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` to its end and return its result; its exceptions are not caught.
 
-        An interrupt of the waiting thread (Ctrl-C), and an exception of `watch`, which is called
-        now and then, cancel the work. Raises LoopDied.
+        An interrupt of the waiting thread (Ctrl-C) cancels the work. Raises LoopDied.
         """
         future = self.start(work)
         try:
             while not wait([future], _WATCH_SECONDS).done:
-                watch()
                 self.check()
             if future.cancelled():
                 self.check()  # a loop that ends cancels its work

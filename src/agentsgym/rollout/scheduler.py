@@ -179,11 +179,11 @@ class Scheduler:
     def close(self) -> None:
         """Release everything, also if an exception or Ctrl-C ends the play.
 
-        A thread in which an environment hangs is abandoned: it ends with the program.
+        A thread in which an environment hangs ends with the program.
         """
         self._engine.release(list(self._open))
         if self._threads is not None:
-            self._threads.close(abandon=bool(self._open))
+            self._threads.close()
         for _, trial in self._open.values():
             with contextlib.suppress(ValueError):  # the generator runs in a thread that hangs
                 trial.close()

@@ -1,8 +1,7 @@
 """Threads for the sessions of blocking environments. They never prevent the program from ending.
 
 The interpreter joins an executor of the standard library at its end, however long its threads
-block. These threads are different: `close` only waits a moment for them, and a thread that waits
-for a worker finds out (`check_abandoned`) that its result is no longer needed.
+block. These threads are different: `close` only waits a moment for them.
 """
 
 import queue
@@ -15,19 +14,6 @@ from typing import Any
 JOIN_SECONDS = 1.0
 """Seconds that `close` waits for a pool's threads."""
 
-_HERE = threading.local()
-
-
-class Abandoned(RuntimeError):
-    """The caller of this thread no longer waits for it."""
-
-
-def check_abandoned() -> None:
-    """Raise Abandoned in a thread whose pool was abandoned."""
-    abandonment: threading.Event | None = getattr(_HERE, "abandonment", None)
-    if abandonment is not None and abandonment.is_set():
-        raise Abandoned("the run that this session belongs to has ended")
-
 
 class Threads:
     """Threads that run calls; one starts when it is needed."""
@@ -36,7 +22,7 @@ class Threads:
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], Any] | None] = (
             queue.SimpleQueue()
         )
-        self._abandonment = threading.Event()
+        self._closed = False
         self._threads: list[threading.Thread] = []
 
     def submit(self, most: int, call: Callable[..., Any], *arguments: Any) -> "Future[Any]":
@@ -49,10 +35,9 @@ class Threads:
             thread.start()
         return future
 
-    def close(self, *, abandon: bool) -> None:
-        """End idle threads; with `abandon` also threads that wait for a worker."""
-        if abandon:
-            self._abandonment.set()
+    def close(self) -> None:
+        """End idle threads and drop calls that wait; one in which a call hangs is left behind."""
+        self._closed = True
         for _ in self._threads:
             self._calls.put(None)
         deadline = time.monotonic() + JOIN_SECONDS
@@ -60,9 +45,8 @@ class Threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _serve(self) -> None:
-        _HERE.abandonment = self._abandonment
         while (item := self._calls.get()) is not None:
-            if not self._abandonment.is_set():
+            if not self._closed:
                 _carry_out(*item)
             del item  # an idle thread must not keep a session alive
 

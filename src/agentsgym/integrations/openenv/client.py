@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -25,7 +25,6 @@ from agentsgym.generation.http import (
 )
 from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.integrations.openenv.fields import Fields, fields_of
-from agentsgym.rollout.threads import check_abandoned
 from agentsgym.types.text import short_repr
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class OpenEnvServer:
     def begin(self, task: Mapping[str, Any]) -> tuple[Socket, ServerAnswer]:
         """A new session on a task, in a place of its own. Raises HttpError."""
         self.check(task)
-        return self._run(self._begin(task))
+        return self._loop.run(self._begin(task))
 
     @property
     def fields(self) -> Fields:
@@ -129,7 +128,7 @@ class OpenEnvServer:
         fields = self.fields
         texts = []
         for _ in range(2):
-            socket, seen = self._run(self._begin(task))
+            socket, seen = self._loop.run(self._begin(task))
             self.leave(socket)
             texts.append(fields.text(seen.observation))
         if texts[0] == texts[1]:
@@ -143,23 +142,19 @@ class OpenEnvServer:
     def step(self, socket: Socket, action: Mapping[str, Any]) -> ServerAnswer:
         """The answer to an action in a session, which only one thread may use at a time. Raises
         HttpError, NotAccepted for the action's form."""
-        return self._run(self._exchange(socket, "step", action))
+        return self._loop.run(self._exchange(socket, "step", action))
 
     def leave(self, socket: Socket) -> None:
         """End a session, without waiting for the server; may be called twice."""
         self._freed = time.monotonic()
         self._loop.start(_close(socket))
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of work in the event loop; ends with the run that this thread belongs to."""
-        return self._loop.run(work, check_abandoned)
-
     def _json(self, page: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to a request."""
         address, client = f"{self._url}/{page}", self._client
         get = partial(client.get, address, self._timeout)
         post = partial(client.post, address, body or {}, self._timeout)
-        return self._run(with_retries(get if body is None else post, _RETRIES, lambda: None))
+        return self._loop.run(with_retries(get if body is None else post, _RETRIES, lambda: None))
 
     async def _begin(self, task: Mapping[str, Any]) -> tuple[Socket, ServerAnswer]:
         start = time.monotonic()

@@ -12,13 +12,11 @@ import os
 import pickle
 import subprocess
 import threading
-import time
 from collections import deque
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
 from agentsgym.child_process import python_environment, start_python
-from agentsgym.rollout.threads import check_abandoned
 
 MOST_WORKERS = max(64, 4 * (os.cpu_count() or 1))
 """Limit for this process. A row may request more; the results do not depend on the number."""
@@ -26,7 +24,6 @@ START_SECONDS = 300.0
 """Seconds for a worker to start and to load an environment: imports are slow if many workers start
 at once."""
 _STOP_SECONDS = 1.0
-_LOOK_SECONDS = 0.2
 
 
 class WorkerError(RuntimeError):
@@ -102,7 +99,8 @@ class Worker:
         assert self._connection is not None
         try:
             self._connection.send_bytes(message)
-            self._wait(time.monotonic() + timeout)
+            if not self._connection.poll(timeout):
+                raise TimeoutError
             reply = self._connection.recv_bytes()
         except TimeoutError:
             self._kill()
@@ -118,15 +116,6 @@ class Worker:
         if kind == "error":
             raise WorkerError(f"in a worker process:\n{value}")
         return value
-
-    def _wait(self, until: float) -> None:
-        """Wait for an answer. Raises TimeoutError, and Abandoned in a thread that nobody waits
-        for."""
-        assert self._connection is not None
-        while not self._connection.poll(min(_LOOK_SECONDS, max(0.0, until - time.monotonic()))):
-            check_abandoned()
-            if time.monotonic() >= until:
-                raise TimeoutError
 
     def _end(self) -> str:
         """How the process ended."""
