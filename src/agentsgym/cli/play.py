@@ -16,13 +16,12 @@ from agentsgym.cli.options import (
 from agentsgym.cli.players import evaluated_run
 from agentsgym.envs import MultistepEnv, find, make
 from agentsgym.envs.dataset import tasks_of
+from agentsgym.evaluation import rollout_requests
 from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.rollout.drive import tokenizer_of
 from agentsgym.runs import RunConfig, parse_overrides
-from agentsgym.runs.agents import evaluated_agents
 from agentsgym.runs.answerer import answering, attach_answerer
+from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.models.load import evaluated_rendering
 from agentsgym.types import Rollout, with_modules_of
 from agentsgym.types.names import import_from_here
 from agentsgym.types.settings import read
@@ -84,7 +83,7 @@ def play(
     if answerer:
         attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))
     try:
-        rollout = _play(env, _task_of(env, task))
+        rollout = _play(env, _task_of(env, task)["task_data"])
     except KeyboardInterrupt:
         out.print("\nThe game is over; nothing was saved.")
         raise typer.Exit(INTERRUPTED) from None
@@ -136,28 +135,23 @@ def _show_result(rollout: Rollout, who: str) -> None:
 
 
 def _task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
-    """The data of an evaluation task by its number, from 0."""
+    """The row of an evaluation task by its number, from 0."""
     try:
         tasks = tasks_of(env, "eval")
     except NotImplementedError as error:
         raise fail(str(error), BAD_USAGE) from None
     if number >= len(tasks):
         raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
-    return dict(tasks[number]["task_data"])
+    return dict(tasks[number])
 
 
 def _watch(run: RunConfig, task: int, seed: int) -> Rollout:
     """Let the agent play an evaluation task, and show the conversation."""
     quiet_libraries()
 
-    bare = make_env(run)
-    task_data = _task_of(bare, task)
-    with evaluated_agents(run, seed, tell) as agent_for:
-        agent = agent_for(bare)
-        tokenizer = tokenizer_of(agent)
-        env = bare.with_tokenizer(tokenizer, evaluated_rendering(run.model, tokenizer, tell))
-        with answering(env, tell):
-            rollout = env.run_trial([task_data], agent, seed=seed).rollouts[0]
+    request = rollout_requests([_task_of(make_env(run), task)], 1, seed=seed)
+    with contestant(run.model.path, run, seed=seed, note=tell) as player:
+        (rollout,) = player.play(run, request, seed=seed).rollouts
     for episode in rollout.episodes:
         for message in episode.messages:
             style = "bold" if message["role"] == "assistant" else "cyan"

@@ -1,4 +1,4 @@
-"""The checks of an episode's end: `done` and the limits end it, and it leaves nothing open."""
+"""The checks of an episode's end: `done` ends it, and it leaves nothing open."""
 
 import gc
 import os
@@ -8,15 +8,14 @@ from typing import Any
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Finding
-from agentsgym.checks.playing import Task, agent_texts, always, play_alone, random_player, taken
+from agentsgym.checks.playing import Task, agent_texts, play_alone, random_player, taken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
-from agentsgym.types import Rollout
 
 
 def ending(context: Context) -> Finding:
-    """No step is played after done, every step is recorded, and the limits are kept."""
+    """No step is played after done, and every step is recorded."""
     tasks = context.tasks(3)
     env = context.make(None)
     sessions: list[str] = []
@@ -36,26 +35,11 @@ def ending(context: Context) -> Finding:
     if len(sessions) != recorded and not any(rollout.failed for rollout in batch.rollouts):
         text = f"the environment took {len(sessions)} steps, but {recorded} are recorded"
         return Finding("ending", False, text)
-    return _limits(context, rollouts)
-
-
-def _limits(context: Context, rollouts: list[Rollout]) -> Finding:
-    config = context.env.config
-    limit, episodes = config.max_steps_per_episode, config.episodes_per_trial
-    silent = play_alone(context.make(None), context.tasks(1, most=2), always(""))
-    longest = max(len(taken(rollout)) for rollout in [*rollouts, *silent])
-    if longest > limit * episodes + episodes:
-        return Finding("ending", False, f"an episode took {longest} steps, the limit is {limit}")
-    allowed = config.error_allowance
-    for steps in map(taken, silent):
-        malformed = all(step.malformed for step in steps)
-        if malformed and len(steps) > (allowed + 1) * episodes + episodes:
-            text = f"{len(steps)} malformed actions were taken, the limit is {allowed}"
-            return Finding("ending", False, text)
-    stops = sorted({e.stop_reason for one in [*rollouts, *silent] for e in one.episodes})
-    return Finding(
-        "ending", True, f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
-    )
+    longest = max(len(taken(rollout)) for rollout in rollouts)
+    stops = sorted({e.stop_reason for rollout in rollouts for e in rollout.episodes})
+    limit = env.config.max_steps_per_episode
+    text = f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
+    return Finding("ending", True, text)
 
 
 _FILES = "/proc/self/fd"
