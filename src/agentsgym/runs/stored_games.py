@@ -2,9 +2,8 @@
 are used, the rows are written anew by the model's own codec, and what no game can contain is left
 out."""
 
-import heapq
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -50,28 +49,23 @@ def stored_games(
         enough = settings.min_reward is None or reward >= settings.min_reward
         return not game.failed and math.isfinite(reward) and enough and selection(game)
 
-    folder = str(settings.run)
-    whole: list[bool] = []
-
-    def usable() -> Iterator[Rollout]:
-        for game in _best_of_run(folder, counts, note):
+    folder, games, bad = str(settings.run), list[Rollout](), 0
+    by_step = groupby(training_files(folder), key=itemgetter(0))
+    for files in reversed([[path for _, path in files] for _, files in by_step]):
+        played = [game for path in files for game in _read(path, note) if counts(game)]
+        for game in best_of_groups(played):  # a group may continue in the next file
             try:
-                rendered = rerendered(game, codec, max_tokens)
+                games.append(rerendered(game, codec, max_tokens))
             except _BAD:
-                whole.append(False)
-            else:
-                whole.append(True)
-                yield rendered
-
-    games = heapq.nlargest(settings.games, usable(), key=lambda game: game.final_reward)
-    if bad := whole.count(False):
-        note(f"warm_start.run: {bad} of {len(whole)} games are left out: damaged or too long")
+                bad += 1
+    if bad:
+        note(f"warm_start.run: {bad} of {bad + len(games)} games are left out: damaged or too long")
     if not games:
         raise ConfigError(
             f"warm_start.run: {folder} holds no game of this environment's training tasks"
             + ("" if settings.min_reward is None else f" with a reward of {settings.min_reward:g}")
         )
-    return games
+    return sorted(games, key=lambda game: -game.final_reward)[: settings.games]
 
 
 def training_files(folder: str) -> list[tuple[int, Path]]:
@@ -83,17 +77,12 @@ def training_files(folder: str) -> list[tuple[int, Path]]:
     return generations
 
 
-def _best_of_run(folder: str, counts: Selection, note: Note) -> Iterator[Rollout]:
-    """The best game of each group, the latest generation first."""
-    by_step = groupby(training_files(folder), key=itemgetter(0))
-    for files in reversed([[path for _, path in files] for _, files in by_step]):
-        games: list[Rollout] = []  # a group may continue in the next file
-        for path in files:
-            try:
-                games += [line.rollout for line in read_file(path) if counts(line.rollout)]
-            except (DamagedFile, NewerFormat) as error:
-                note(f"warm_start.run: {error}; this file is left out")
-        yield from best_of_groups(games)
+def _read(path: Path, note: Note) -> list[Rollout]:
+    try:
+        return [line.rollout for line in read_file(path)]
+    except (DamagedFile, NewerFormat) as error:
+        note(f"warm_start.run: {error}; this file is left out")
+        return []
 
 
 def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
