@@ -8,8 +8,7 @@ from datasets import Dataset, DatasetDict, Features, Image, List
 from agentsgym.envs import ConfigError, task_dataset
 from agentsgym.runs import load_config, train_run
 from agentsgym.runs.files import read_rollouts
-from agentsgym.runs.from_config import MOST_HELD_OUT, held_out, open_tasks
-from agentsgym.runs.settings import DataSettings
+from agentsgym.runs.from_config import open_tasks
 from helpers import DigitEnv
 
 
@@ -82,10 +81,3 @@ def test_columns_whose_rows_open_other_files_are_refused(tmp_path):
     for path in (tmp_path / "table", arrow, tmp_path / "a.parquet"):
         with pytest.raises(ConfigError, match=r"data.train: .*column 'task_data' holds images"):
             open_tasks("data.train", str(path))
-
-
-def test_a_huge_evaluation_set_is_refused(tmp_path):
-    rows = Dataset.from_dict({"task_data": range(MOST_HELD_OUT + 1)})
-    rows.save_to_disk(tmp_path / "eval")
-    with pytest.raises(ConfigError, match=r"data.eval: .* has 100001 rows"):
-        held_out(None, DataSettings(eval=str(tmp_path / "eval")))

@@ -27,8 +27,6 @@ from agentsgym.types.names import unknown_key
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-MOST_HELD_OUT = 100_000
-"""Rows of an evaluation set, which is kept in memory."""
 _LINES = (".jsonl", ".ndjson")
 _NO_FILES = DataSettings()
 
@@ -60,16 +58,8 @@ def train_tasks(env: MultistepEnv, data: DataSettings) -> Any:
 
 
 def held_out(env: MultistepEnv, data: DataSettings) -> Any:
-    """The evaluation tasks, as in `datasets_of`. Raises ConfigError also if a file has too many."""
-    if data.eval is None:
-        return _own(env, "eval")
-    rows = open_tasks("data.eval", data.eval)
-    if len(rows) > MOST_HELD_OUT:
-        raise ConfigError(
-            f"data.eval: {data.eval} has {len(rows)} rows; an evaluation set may have "
-            f"{MOST_HELD_OUT}, of which eval.episodes are played"
-        )
-    return rows
+    """The evaluation tasks, as in `datasets_of`."""
+    return _own(env, "eval") if data.eval is None else open_tasks("data.eval", data.eval)
 
 
 def _own(env: MultistepEnv, which: str) -> Any:
