@@ -1,7 +1,5 @@
 """What is told about a tokenizer before and while a model is trained with it."""
 
-import logging
-
 import pytest
 
 from agentsgym import ScriptedAgent
@@ -55,16 +53,6 @@ def test_control_tokens_that_have_no_other_spelling_are_reported():
     check = inspect_tokenizer(tokenizer)
     assert "|" in check.forgeable and "forge" in check.remarks[0]
     assert codec_for(tokenizer).open([{"role": "user", "content": "a|b"}]).token_ids
-
-
-def test_what_a_template_puts_into_prompts_is_logged_once(caplog):
-    tokenizer = build_tokenizer(DATED)
-    with caplog.at_level(logging.INFO, "agentsgym"):
-        for _ in range(3):
-            codec_for(tokenizer)
-        codec_for(tokenizer_for(template("qwen2_5") + "{# once #}"))
-    assert caplog.text.count("today's date") == 1
-    assert caplog.text.count("You are Qwen") == 1
 
 
 def test_a_template_that_rewrites_history_is_reported_once_and_counted(caplog):

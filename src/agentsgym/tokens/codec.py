@@ -77,8 +77,6 @@ class TemplateCodec:
         self.template = ChatTemplate(tokenizer, template_options)
         self.control = ControlTokens(tokenizer, self.template)
         self.turn_end = self._turn_end() or end_of_text(tokenizer)
-        template = self.template
-        _log_additions(template.source or "", template.default_system_prompt(), template.dated)
         self._verbatim = special_tokens_meant
         self._around: dict[str, list[str]] = {}
         self._appends: dict[tuple[str, ...], bool] = {}
@@ -356,15 +354,6 @@ def _warn_rewritten(template: str | None) -> None:
         "`rows_per_rollout` in the metrics count it. chat_template='training' (GRPOEnvConfig) "
         "uses TRL's training template, which only appends, if TRL has one for this model."
     )
-
-
-@lru_cache(maxsize=64)
-def _log_additions(template: str, prompt: str, dated: bool) -> None:
-    """Log, once for each template, what it adds to prompts by itself."""
-    if prompt:
-        logger.info("The chat template adds its own system prompt if there is none: %r", prompt)
-    if dated:
-        logger.info("The chat template writes today's date into prompts.")
 
 
 def _kept(before: str, whole: str) -> int:
