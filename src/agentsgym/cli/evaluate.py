@@ -107,16 +107,19 @@ def evaluate(
         engine.urls=https://api.openai.com/v1 engine.key_env=OPENAI_API_KEY
     """
     given = parse_overrides(settings or ())
+    how = {
+        "eval.episodes": episodes,
+        "eval.rollouts_per_task": rollouts_per_task,
+        "eval.temperature": temperature,
+        "train.max_action_tokens": max_action_tokens,
+        "threads": threads,
+    }
     options = PlayOptions(
         models=(model, *(vs or ())),
         output=output,
         trust=trust,
         seed=seed,
-        episodes=episodes,
-        rollouts_per_task=rollouts_per_task,
-        temperature=temperature,
-        max_action_tokens=max_action_tokens,
-        threads=threads,
+        settings={key: value for key, value in how.items() if value is not None},
         engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
     )
     given = {key: given[key] for key in given if key not in options.engine}

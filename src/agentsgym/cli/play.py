@@ -71,8 +71,8 @@ def play(
         return
     given = parse_overrides(settings or ())
     if agent is not None:
-        run = evaluated_run(agent, name, given, trust=trust)
-        run.eval.temperature = temperature
+        how = {"eval.temperature": temperature}
+        run = evaluated_run(agent, name, given, how, trust=trust)
         _show_result(_watch(run, task, seed), "The agent")
         return
     given, sections = split_settings(given)

@@ -1,15 +1,16 @@
 """Who plays in `agentsgym eval` and `play --agent`: a model of the command line, as a run with its
 engine, its environment and how it samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, tell
 from agentsgym.cli.options import split_settings
 from agentsgym.evaluation import Played
-from agentsgym.runs import RunConfig, load_run, parse_config
+from agentsgym.runs import RunConfig, load_run, merge, parse_config
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, with_trust
@@ -21,25 +22,21 @@ CHAT, SCRIPTED = "chat:", "agent:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayOptions:
-    """The models of the command line, and the options that say how they play; None is what a run
-    directory says, or the default."""
+    """The models of the command line and how they play: `settings` of a run by their dotted keys,
+    and those of the `engine`."""
 
     models: tuple[str, ...]
     output: Path | None
     trust: bool
     seed: int
-    episodes: int | None
-    rollouts_per_task: int | None
-    temperature: float | None
-    max_action_tokens: int | None
-    threads: int | None
+    settings: dict[str, Any]
     engine: dict[str, Any]
 
     def first(self, env: str | None, given: dict[str, Any]) -> RunConfig:
         """The run of MODEL. Raises ConfigError."""
         model, beside = self.models[0], next(iter(self.models[1:]), None)
         given = given | self._engine_of(model)
-        return self._applied(evaluated_run(model, env, given, trust=self.trust, beside=beside))
+        return evaluated_run(model, env, given, self.settings, trust=self.trust, beside=beside)
 
     def other(self, name: str, first: RunConfig) -> RunConfig:
         """The run of a model of --vs in the environment of the first one: it samples and is
@@ -47,8 +44,8 @@ class PlayOptions:
         answerer = first.answerer.model_dump() if first.answerer else {}
         given = {f"answerer.{key}": value for key, value in answerer.items()}
         given |= self._engine_of(name)
-        run = evaluated_run(name, first.env, given, trust=self.trust)
-        return self._applied(run.model_copy(update={"eval": first.eval}))
+        run = evaluated_run(name, first.env, given, self.settings, trust=self.trust)
+        return run.model_copy(update={"eval": first.eval})
 
     def _engine_of(self, name: str) -> dict[str, Any]:
         """The settings of an engine belong to the models chat:NAME, or else to the first that is no
@@ -57,30 +54,18 @@ class PlayOptions:
         models = [one for one in self.models if not one.startswith(SCRIPTED)]
         return self.engine if name in (chats or models[:1] or self.models[:1]) else {}
 
-    def _applied(self, run: RunConfig) -> RunConfig:
-        names = ("episodes", "rollouts_per_task", "temperature")
-        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        cap = (
-            {} if self.max_action_tokens is None else {"max_action_tokens": self.max_action_tokens}
-        )
-        return run.model_copy(
-            update={
-                "eval": run.eval.model_copy(update=given),
-                "train": run.train | cap,
-                "threads": self.threads or run.threads,
-            }
-        )
-
 
 def evaluated_run(
     agent: str,
     env: str | None,
     given: dict[str, Any],
+    how: Mapping[str, Any] = MappingProxyType({}),
     *,
     trust: bool = False,
     beside: str | None = None,
 ) -> RunConfig:
-    """The agent and the environment of an evaluation, with the user's `KEY=VALUE` settings.
+    """The agent and the environment of an evaluation, with the user's `KEY=VALUE` settings `given`,
+    and `how` it plays: settings of a run by their dotted keys.
 
     A run directory provides its model and its settings, those of the environment if `env` is None
     or the run's own. An agent without an environment gets that of the run `beside` it, and the
@@ -89,13 +74,13 @@ def evaluated_run(
     import_from_here(env or "")
     settings, sections = split_settings(given)
     if _is_run(agent):
-        run = _of_directory(Path(agent), env, settings, sections, trust)
+        run = _of_directory(Path(agent), env, settings, sections, how, trust)
     else:
         place: dict[str, Any] = {"env": env, "env_config": settings}
         if env is None:
             place = _place_of(beside, settings, trust)
         model = {"path": agent, **sections.get("model", {})}
-        run = parse_config({**place, "name": "eval", **sections, "model": model})
+        run = parse_config(merge({**place, "name": "eval", **sections, "model": model}, how))
     run = with_trust(run) if trust else run
     return _with_names(run)
 
@@ -140,9 +125,10 @@ def _of_directory(
     env: str | None,
     settings: dict[str, Any],
     sections: dict[str, Any],
+    how: Mapping[str, Any],
     trust: bool,
 ) -> RunConfig:
-    place: dict[str, Any] = {} if env is None else {"env": env}
+    place: dict[str, Any] = dict(how) if env is None else {**how, "env": env}
     if env is not None and env != load_run(root).env:
         place["env_config"] = {}
     ours = trust or is_own(root)

@@ -47,7 +47,7 @@ def evaluate_suite(
     for name, its_run in runs.items():
         _check_has_agent(suite, name, its_run)
     folders = ["model", "vs", *(f"vs-{number}" for number in range(2, len(others) + 1))]
-    output, complete = options.output, options.episodes is None
+    output, complete = options.output, "eval.episodes" not in options.settings
     all_played = [
         _play(suite, name, runs[name], options, output and (output / folder if others else output))
         for name, folder in zip(options.models, folders, strict=False)
@@ -79,7 +79,7 @@ def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> Suite:
     """The suite, checked."""
     for key in split_settings(given)[0]:
         raise fail(f"a suite fixes the settings of its games; leave out {key}", BAD_USAGE)
-    if options.rollouts_per_task is not None:
+    if "eval.rollouts_per_task" in options.settings:
         raise fail("a suite fixes the rollouts of a task; leave out --rollouts-per-task", BAD_USAGE)
     suite = load_suite(source)
     if options.trust:
@@ -106,7 +106,7 @@ def _play(
             suite,
             player,
             seed=options.seed,
-            most_tasks=options.episodes,
+            most_tasks=options.settings.get("eval.episodes"),
             output=output,
             on_game=lambda game: tell(f"{suite.name}: {game}"),
         )
