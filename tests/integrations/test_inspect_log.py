@@ -13,7 +13,7 @@ from agentsgym import ScriptedAgent
 from agentsgym.cli.app import app
 from agentsgym.envs import ConfigError
 from agentsgym.integrations.inspect.log import write_logs
-from agentsgym.report.export.selection import Filters
+from agentsgym.report.export.write import Filters
 from agentsgym.report.stored import Source
 from agentsgym.runs.files import RolloutWriter, read_rollouts
 from helpers import CHATML, CountdownEnv, build_tokenizer
@@ -139,10 +139,6 @@ def test_evaluations_are_written_unless_a_phase_is_named(tmp_path, plain_tokeniz
     assert (written.examples, written.rollouts) == (2, 4)
     with pytest.raises(ConfigError, match="exists"):
         write_logs(Source(run), tmp_path / "logs")
-    result = CliRunner().invoke(
-        app, ["export", str(run), "--to", "inspect", "--out", str(tmp_path / "x"), "--scored"]
-    )
-    assert result.exit_code == 2 and "leave --scored" in result.output
 
 
 def test_hostile_texts_are_only_text(tmp_path, plain_tokenizer):

@@ -13,8 +13,7 @@ from datasets import load_dataset, load_from_disk
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.report.export.selection import Filters
-from agentsgym.report.export.write import FORMATS, write_dataset
+from agentsgym.report.export.write import FORMATS, Filters, write_dataset
 from agentsgym.report.stored import Source
 from agentsgym.runs.files import RolloutWriter, read_rollouts
 from agentsgym.runs.saved_evaluation import write_whole

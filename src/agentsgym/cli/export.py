@@ -8,8 +8,7 @@ import typer
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, line, out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
-from agentsgym.report.export.selection import Filters
-from agentsgym.report.export.write import FORMATS, Counts, write_dataset
+from agentsgym.report.export.write import FORMATS, Counts, Filters, write_dataset
 from agentsgym.report.stored import Source, directories
 
 INSPECT = "inspect"

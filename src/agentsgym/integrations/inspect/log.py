@@ -38,8 +38,7 @@ from agentsgym import __version__
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import assess
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.export.selection import Filters, select_groups, select_sets
-from agentsgym.report.export.write import Counts
+from agentsgym.report.export.write import Counts, Filters, select_groups, select_sets
 from agentsgym.report.stored import RolloutSet, Source
 from agentsgym.rollout.failures import last_line
 from agentsgym.runs.files import StoredRollout
