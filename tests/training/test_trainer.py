@@ -193,3 +193,39 @@ def test_old_log_probabilities_need_a_pass_only_where_the_samplers_are_not_exact
             [torch.tensor(row.logprobs)[row.agent_token_mask > 0] for row in chunk.rows]
         )
         torch.testing.assert_close(chunk.old_logps, old, atol=1e-5, rtol=0)
+
+
+def with_rollouts_changed(trainer, change):
+    """The trainer calls `change` with the micro-batches of each generation."""
+    weigh = trainer.weigh_rollouts
+
+    def changed(micro_batches):
+        change(micro_batches)
+        weigh(micro_batches)
+
+    trainer.weigh_rollouts = changed
+    return trainer
+
+
+def test_rows_that_no_engine_sampled_get_old_log_probabilities_of_a_pass(make_trainer):
+    """The first update trains on sampled rows, the second one on others."""
+
+    def change(micro_batches):
+        for row in (row for rollout in micro_batches[1] for row in rollout.rows):
+            row.sampled, row.logprobs = False, np.zeros_like(row.logprobs)
+
+    settings = {"steps_per_generation": 2, "learning_rate": 1e-6}
+    trainer = make_trainer(per_device_train_batch_size=4, **settings)
+    with_rollouts_changed(trainer, change).train()
+    for logged in trainer.state.log_history[:2]:
+        assert logged["ratio/token_ess"] > 0.999
+
+
+def test_the_ratio_of_a_rollout_is_computed_beside_one_that_is_not_in_the_loss(make_trainer):
+    def change(micro_batches):
+        micro_batches[0][0].in_loss = False
+
+    trainer = make_trainer(ratio_scope="rollout", num_iterations=2)
+    with_rollouts_changed(trainer, change).train()
+    first, second = trainer.state.log_history[:2]
+    assert first["ratio/rollout_ess"] == 1 > second["ratio/rollout_ess"]

@@ -1,5 +1,6 @@
 """The loss of a chunk (formula, KL, entropy, their metrics) and of a micro-batch."""
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ class MicroBatchLoss:
         self.sample = sample
         self.aux_coef = aux_coef
         self._reused = args.updates_per_generation > 1
-        self._sampler_gap = 0.0
+        self._sampler_gap = -math.inf  # nothing compared
 
     def fill_reference(self, rollouts: Sequence[TrainRollout], reference: ReferenceModel) -> None:
         """Log-probabilities of the reference model."""
@@ -142,23 +143,24 @@ class MicroBatchLoss:
         """Log-probabilities before the first update for the rollouts of a generation that only
         later updates train on. Those of the first update are kept from its own passes; if these
         agree with the sampler's, the sampler's are taken, and no pass is needed."""
-        gap = max(self.scorer.ranks.gather([self._sampler_gap]))
-        self._sampler_gap = 0.0
-        if gap <= _EXACT:
-            for row in _rows(rollouts):
+        rows = _rows(rollouts)
+        here = self._sampler_gap if all(row.sampled for row in rows) else math.inf
+        self._sampler_gap = -math.inf
+        if 0 <= max(self.scorer.ranks.gather([here])) <= _EXACT:
+            for row in rows:
                 row.old_logps = torch.from_numpy(row.logprobs)
         else:
-            for row, logps in self.scorer.logps_of(_rows(rollouts), model):
+            for row, logps in self.scorer.logps_of(rows, model):
                 row.old_logps = logps
 
     def layouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[Layout]:
         """Rows of the rollouts in forward passes, the same number on every rank. Before the first
         one their rollouts' ratios are computed, if the loss needs them."""
-        rows = _rows([rollout for rollout in rollouts if rollout.in_loss])
+        trained = [rollout for rollout in rollouts if rollout.in_loss]
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
         if self._reused and any(part.needs_rollout_ratio for part in parts):
-            self._fill_rollout_ratios(model, rollouts)
-        return self.scorer.layouts(rows, model)
+            self._fill_rollout_ratios(model, trained)
+        return self.scorer.layouts(_rows(trained), model)
 
     def of_layout(self, model: nn.Module, layout: Layout) -> ChunkLoss:
         """Loss and metrics of one forward pass."""
@@ -182,16 +184,16 @@ class MicroBatchLoss:
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
         """The log-ratio of whole rollouts, whose rows may be in several chunks; before the first
         update it is 0."""
-        rows = _rows(rollouts)
+        rows = [row for row in _rows(rollouts) if row.agent_tokens]
         if any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)])):
             return
-        now = {id(row): logps for row, logps in self.scorer.logps_of(rows, model)}
+        ratios: dict[int, float] = {}
+        for row, now in self.scorer.logps_of(rows, model):
+            assert row.old_logps is not None
+            at = np.flatnonzero(row.agent_token_mask)
+            ratios[id(row)] = float((now.cpu() - row.old_logps.cpu())[at].sum())
         for rollout in rollouts:
-            total = 0.0
-            for row in rollout.rows:
-                assert row.old_logps is not None
-                mask = torch.tensor(row.agent_token_mask, device=now[id(row)].device)
-                total += float(((now[id(row)] - row.old_logps) * mask).sum())
+            total = sum(ratios.get(id(row), 0.0) for row in rollout.rows)
             for row in rollout.rows:
                 row.rollout_log_ratio = (total, rollout.agent_tokens)
 
