@@ -5,7 +5,6 @@ resolves no name of a dataset row. So what rows may name is decided in one place
 rollout depends on its request alone, so a request may be played again by any actor.
 """
 
-import importlib.metadata
 import pickle
 import sys
 import threading
@@ -56,14 +55,11 @@ class ServedWeights:
 class RolloutActor:
     """The actor's object in the cluster. Its methods run in threads.
 
-    `setup` are the bytes of an `ActorSetup`. Raises RuntimeError if the learner has another version
-    of the package, and EngineUnavailable if no server answers.
+    `setup` are the bytes of an `ActorSetup`. Raises EngineUnavailable if no server answers.
     """
 
-    def __init__(self, path: list[str], version: str, setup: bytes, served: ServedWeights) -> None:
+    def __init__(self, path: list[str], setup: bytes, served: ServedWeights) -> None:
         sys.path += [entry for entry in path if entry not in sys.path]
-        if version != own_version():
-            raise RuntimeError(f"it runs agentsgym {own_version()}, the learner {version}")
         self._setup: ActorSetup = dill.loads(setup)  # noqa: S301 - of the learner
         self._lock = threading.Lock()
         self._served = ServedWeights(-1)
@@ -109,11 +105,3 @@ class RolloutActor:
                 self._served = served
                 if served.weights is not None:
                     self._engine.adopt(served.weights)
-
-
-def own_version() -> str:
-    """The installed version of agentsgym."""
-    try:
-        return importlib.metadata.version("agentsgym")
-    except importlib.metadata.PackageNotFoundError:
-        return "from its sources"

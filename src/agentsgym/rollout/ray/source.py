@@ -28,12 +28,7 @@ from agentsgym.envs.extras import require
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.processes.env import pack
-from agentsgym.rollout.ray.actor import (
-    ActorSetup,
-    RolloutActor,
-    ServedWeights,
-    own_version,
-)
+from agentsgym.rollout.ray.actor import ActorSetup, RolloutActor, ServedWeights
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import rollout_of
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, WeightUpdate
@@ -281,7 +276,7 @@ class RaySource:
         )
         self._began = monotonic()
         path = [entry for entry in sys.path if entry]
-        handle = made.remote(path, own_version(), self._setup, self._served)
+        handle = made.remote(path, self._setup, self._served)
         return _Actor(handle, {handle.ready.remote(): None})
 
     def _plays(
