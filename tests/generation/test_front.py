@@ -289,14 +289,13 @@ def test_parts_of_an_answer_are_one_text_and_nulls_are_nothing(script, http):
     assert script.calls[0][1].messages[1] == said("It is sunny.").message
 
 
-def test_a_stream_comes_in_pieces(script, http):
+def test_a_stream_has_the_whole_text(script, http):
     script.reset(said("abcdefgh" * 30))
     with http.stream("POST", CHAT, json={**BODY, "stream": True}) as response:
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line]
     assert lines.pop() == "[DONE]"
     deltas = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines]
     assert "".join(deltas) == "abcdefgh" * 30
-    assert len(deltas) > 5
 
 
 def test_what_concerns_sampling_is_accepted(script, http):

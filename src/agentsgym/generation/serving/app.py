@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 _LARGEST_BODY = 32 * 2**20  # bytes
 _CHUNK = 2**16  # bytes of an answer that are sent at once
-_NOTICE = 0.005  # seconds before a stream ends, to notice a client that left in its middle
 _TURNS = 4  # of the event loop, after which a connection that closed before is known to be closed
 
 _APIS: dict[str, type[CallBody]] = {
@@ -146,26 +145,30 @@ class _Delivery(Response):
 
     async def _sent(self, send: Send, gone: asyncio.Task[None]) -> bool:
         """Whether all of it was sent to a client that was there. Raises CallRefused."""
-        chunks, headers = self._response()
+        kind, content = self._content()
+        headers = [
+            (b"content-type", kind),
+            (b"content-length", str(len(content)).encode()),
+            (b"cache-control", b"no-cache"),
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for index, chunk in enumerate(chunks):
-            last = index == len(chunks) - 1
-            await asyncio.wait({gone}, timeout=_NOTICE if last and index else 0)
+        for start in range(0, len(content), _CHUNK):
+            await asyncio.wait({gone}, timeout=0)
             if gone.done():
                 return False
-            await send({"type": "http.response.body", "body": chunk, "more_body": not last})
+            end = start + _CHUNK
+            more = end < len(content)
+            body = content[start:end]
+            await send({"type": "http.response.body", "body": body, "more_body": more})
         return True
 
-    def _response(self) -> tuple[list[bytes], list[tuple[bytes, bytes]]]:
+    def _content(self) -> tuple[bytes, bytes]:
+        """The type of the answer, and the answer."""
         exchange, body = self._exchange, self._body
         reply = Reply(exchange.id, exchange.created, body.model, exchange.task.result())
         if body.stream:
-            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
-            return list(body.events(reply)), headers
-        content = to_json(body.answer(reply)).encode()
-        chunks = [content[start : start + _CHUNK] for start in range(0, len(content), _CHUNK)]
-        length = str(len(content)).encode()
-        return chunks, [(b"content-type", b"application/json"), (b"content-length", length)]
+            return b"text/event-stream", b"".join(body.events(reply))
+        return b"application/json", to_json(body.answer(reply)).encode()
 
 
 async def _gone(receive: Receive) -> None:

@@ -70,14 +70,14 @@ class ChatBody(CallBody):
             return wire.event({**head, "choices": [choice]})
 
         yield chunk({"role": "assistant", "content": ""})
-        for text in wire.pieces(reply.text):
-            yield chunk({"content": text})
+        if reply.text:
+            yield chunk({"content": reply.text})
         for index, call in enumerate(_calls(reply)):
             function = call["function"]
             begun = {**call, "index": index, "function": {**function, "arguments": ""}}
             yield chunk({"tool_calls": [begun]})
-            for text in wire.pieces(function["arguments"]):
-                yield chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+            text = function["arguments"]
+            yield chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
         yield chunk({}, reply.answer.ending)
         if self.stream_options and self.stream_options.include_usage:
             yield wire.event({**head, "choices": [], "usage": _usage(reply)})

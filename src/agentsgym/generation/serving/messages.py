@@ -146,8 +146,7 @@ def _block_events(index: int, block: JsonObject) -> Iterator[bytes]:
         begun, kind, key = {**block, "input": {}}, "input_json_delta", "partial_json"
         value = wire.to_json(block["input"])
     yield _event("content_block_start", index=index, content_block=begun)
-    for piece in wire.pieces(value):
-        yield _event("content_block_delta", index=index, delta={"type": kind, key: piece})
+    yield _event("content_block_delta", index=index, delta={"type": kind, key: value})
     yield _event("content_block_stop", index=index)
 
 

@@ -141,15 +141,13 @@ def _text_events(item: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     (part,) = item["content"]
     place = {"item_id": item["id"], "content_index": 0}
     yield "content_part.added", {**place, "part": {**part, "text": ""}}
-    for piece in wire.pieces(part["text"]):
-        yield "output_text.delta", {**place, "delta": piece, "logprobs": []}
+    yield "output_text.delta", {**place, "delta": part["text"], "logprobs": []}
     yield "output_text.done", {**place, "text": part["text"], "logprobs": []}
     yield "content_part.done", {**place, "part": part}
 
 
 def _call_events(item: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     place = {"item_id": item["id"]}
-    for piece in wire.pieces(item["arguments"]):
-        yield "function_call_arguments.delta", {**place, "delta": piece}
+    yield "function_call_arguments.delta", {**place, "delta": item["arguments"]}
     whole = {"name": item["name"], "arguments": item["arguments"]}
     yield "function_call_arguments.done", {**place, **whole}

@@ -27,8 +27,6 @@ from agentsgym.types.records import ToolFunction
 
 JsonObject = dict[str, Any]
 
-_PIECE = 48  # characters in an event of a stream, more where that would be too many events
-_MOST_PIECES = 64
 _TEXTS = ("text", "input_text", "output_text")
 # Keys that would change what a request means; what only concerns OpenAI's or Anthropic's servers is
 # ignored.
@@ -290,12 +288,6 @@ class Reply:
 def to_json(value: Any) -> str:
     """JSON in ASCII, which any text survives. Raises ValueError for numbers that JSON lacks."""
     return json.dumps(value, allow_nan=False)
-
-
-def pieces(text: str) -> Iterator[str]:
-    """The text in pieces, for a stream."""
-    size = max(_PIECE, len(text) // _MOST_PIECES)
-    return (text[start : start + size] for start in range(0, len(text), size))
 
 
 def event(data: Mapping[str, Any], name: str | None = None) -> bytes:
