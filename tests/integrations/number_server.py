@@ -7,12 +7,6 @@ from aiohttp import web
 
 from local_server import LocalServer
 
-TEXT = {"type": "string"}
-SCHEMA = {
-    "action": {"properties": {"guess": {"type": "integer"}, "metadata": {}}, "required": ["guess"]},
-    "observation": {"properties": {"hint": TEXT, "done": {"type": "boolean"}}},
-}
-
 
 class NumberServer(LocalServer):
     """Play on `url` inside a `with` block.
@@ -41,16 +35,6 @@ class NumberServer(LocalServer):
 
     def add_routes(self, app):
         app.router.add_get("/ws", self._session)
-        app.router.add_get("/schema", self._schema)
-        app.router.add_get("/list_environments", lambda _: self._json(["numbers"]))
-        app.router.add_post("/numbers/num_tasks", lambda _: self._json({"num_tasks": 5}))
-
-    async def _json(self, data):
-        return web.json_response(data)
-
-    async def _schema(self, request):
-        self.contacts += 1
-        return web.json_response(SCHEMA)
 
     async def _session(self, request):
         self.contacts += 1
@@ -92,12 +76,12 @@ class NumberServer(LocalServer):
                 await self._fail(line)
                 continue
             guess = data["data"].get("guess")
-            if type(guess) is not int:
+            if not (isinstance(guess, str) and guess.isdigit()):
                 problem = error("VALIDATION_ERROR", "Invalid message")
                 problem["data"]["errors"] = [{"msg": "Input should be a whole number"}]
                 await line.send_json(problem)
                 continue
-            hint = "right" if guess == number % 1000 else "higher"
+            hint = "right" if int(guess) == number % 1000 else "higher"
             done = hint == "right"
             await line.send_json(observation(hint, 1.0 if done else 0.125, done))
 

@@ -12,16 +12,16 @@ from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent,
 from agentsgym.envs import ConfigError, settings
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.http import MissingKey, Refused
-from agentsgym.integrations.openenv.fields import Fields, NoField, fields_of
 from agentsgym.rollout import run
 from agentsgym.runs import load_run
 from agentsgym.runs.suites import check_names, parse_suite
 from agentsgym.runs.trust import check_untrusted
-from integrations.number_server import SCHEMA, TEXT, NumberServer
+from integrations.number_server import NumberServer
 
 
 def client(server, tokenizer=None, **settings):
-    return make("OpenEnv", tokenizer, {"base_url": server.url, **settings})
+    fields = {"action_field": "guess", "observation_field": "hint"}
+    return make("OpenEnv", tokenizer, {"base_url": server.url, **fields, **settings})
 
 
 def settle(server):
@@ -51,17 +51,23 @@ def test_a_game_is_played_and_its_connection_ends():
     assert [step.reward for step in steps] == [0.125, 0.0, 1.0]
     assert [step.malformed for step in steps] == [False, True, False]
     assert steps[0].observation == f"Guess.\n\nA number, {number(3)} or so."
-    assert steps[1].observation == "higher" and "must be JSON" in steps[2].observation
+    assert steps[1].observation == "higher" and "a whole number" in steps[2].observation
     assert rollout.final_reward == 1.125 and rollout.episodes[0].stop_reason == "done"
 
 
 def test_an_action_that_the_server_refuses_is_malformed():
     with NumberServer() as server:
-        rollout = play(server, '"1"', str(number(3)))
-        whole = play(server, '{"guess": 1}', "[1]", "{", action_json=True, error_allowance=5)
+        rollout = play(server, "one", str(number(3)))
+        whole = play(server, '{"guess": "1"}', "[1]", "{", action_json=True, error_allowance=5)
     assert [step.malformed for step in rollout.episodes[0].steps] == [True, False]
     assert "Input should be a whole number" in rollout.episodes[0].steps[1].observation
     assert [step.malformed for step in whole.episodes[0].steps[:3]] == [False, True, True]
+
+
+def test_fields_that_are_not_there_are_an_error_that_names_the_setting():
+    with NumberServer() as server:
+        rollout = play(server, "1", observation_field="text")
+    assert "['hint', 'metadata']" in rollout.error and "observation_field" in rollout.error
 
 
 def test_tasks_are_seeds_or_numbers_of_a_split():
@@ -69,7 +75,7 @@ def test_tasks_are_seeds_or_numbers_of_a_split():
         env = client(server, train_tasks=3, eval_split="test")
         assert env.get_train_dataset()["task_data"] == [{"seed": k} for k in range(3)]
         tasks = env.get_eval_dataset()["task_data"]
-        assert tasks == [{"split": "test", "index": k} for k in range(5)]
+        assert tasks == [{"split": "test", "index": k} for k in range(32)]
         assert (
             env.check_task({}) and env.check_task({"a": object()}) and not env.check_task(tasks[0])
         )
@@ -129,7 +135,10 @@ def test_a_server_that_stays_full_fails_the_session():
         ('{"type": "error", "data": 3}', "none of OpenEnv"),
         ('{"type": "observation", "data": {"observation": [1]}}', "none of OpenEnv"),
         ('{"type": "observation", "data": {"observation": {"failed": true}}}', "failed in this"),
-        ('{"type": "observation", "data": {"observation": {}, "reward": "x"}}', "reward must be"),
+        (
+            '{"type": "observation", "data": {"observation": {"hint": ""}, "reward": "x"}}',
+            "reward must be",
+        ),
     ],
     ids=lambda text: text[:60],
 )
@@ -152,9 +161,12 @@ def test_a_connection_that_ends_at_its_reset_is_tried_again():
         settle(server)
 
 
-def test_a_server_cannot_send_us_elsewhere():
-    with NumberServer() as inside, NumberServer(redirect=f"{inside.url}/ws") as server:
-        rollout = play(server, "1")
+@pytest.mark.parametrize("scheme", ["http", "ws"])
+def test_a_server_cannot_send_us_elsewhere(scheme):
+    with NumberServer() as inside:
+        elsewhere = f"{inside.url}/ws".replace("http", scheme, 1)
+        with NumberServer(redirect=elsewhere) as server:
+            rollout = play(server, "1")
         assert "redirects are not followed" in rollout.error
         assert inside.contacts == 0
 
@@ -193,6 +205,7 @@ def nothing_given(monkeypatch):
 
 
 def row(**config):
+    config = {"action_field": "guess", "observation_field": "hint", **config}
     return {"env_class_path": "OpenEnv", "env_config": config, "task_data": {"seed": 1}}
 
 
@@ -235,46 +248,3 @@ def test_the_run_of_another_makes_us_contact_no_server(tmp_path):
         check_untrusted(load_run(tmp_path, here), here)
     both = {f"env_config.{key}": value for key, value in settings.items()}
     check_untrusted(load_run(tmp_path, both), both)
-
-
-# -- the fields of a schema -----------------------------------------------------------------------
-
-
-def described(action=None, observation=None, required=()):
-    return {
-        "action": {"properties": action or {"text": TEXT}, "required": list(required)},
-        "observation": {"properties": observation or {"say": TEXT}},
-    }
-
-
-@pytest.mark.parametrize(
-    ("schema", "given", "fields"),
-    [
-        (SCHEMA, (None, None), Fields("guess", False, "hint")),
-        (described({"a": TEXT, "b": TEXT}, required=["b"]), (None, None), Fields("b", True, "say")),
-        (described({"a": TEXT, "metadata": {}}), (None, None), Fields("a", True, "say")),
-        (
-            described({"a": TEXT, "b": TEXT}, {"x": TEXT, "y": {}}),
-            ("b", "y"),
-            Fields("b", True, "y"),
-        ),
-        (described({"a": TEXT, "b": TEXT}), (None, None), "set env_config.action_field"),
-        (
-            described(observation={"a": TEXT, "b": TEXT}),
-            (None, None),
-            "env_config.observation_field",
-        ),
-        ({"action": 3}, (None, None), "does not describe"),
-        ("<html>", (None, None), "does not describe"),
-    ],
-)
-def test_fields_are_given_or_detected_or_an_error(schema, given, fields):
-    if isinstance(fields, Fields):
-        assert fields_of(schema, *given, action_json=False) == fields
-    else:
-        with pytest.raises(NoField, match=fields):
-            fields_of(schema, *given, action_json=False)
-
-
-def test_a_field_that_is_no_text_is_read_as_json():
-    assert Fields("b", True, "y").text({"y": [1, "ä"]}) == '[1, "ä"]'

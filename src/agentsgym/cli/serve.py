@@ -9,7 +9,6 @@ from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.options import NameArgument, SettingsArgument
 from agentsgym.envs import make
 from agentsgym.generation.http import MissingKey, read_key
-from agentsgym.integrations.openenv.server import Limits
 from agentsgym.integrations.openenv.server import serve as serve_env
 from agentsgym.runs.sources import parse_overrides
 from agentsgym.types import with_modules_of
@@ -71,7 +70,8 @@ def serve(
     with contextlib.suppress(KeyboardInterrupt):
         serve_env(
             env,
-            Limits(sessions, idle_timeout),
+            sessions,
+            idle_timeout,
             host=host,
             port=port,
             token=token,

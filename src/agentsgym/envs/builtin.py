@@ -124,7 +124,7 @@ KNOWN = table(
         help="Any server of the OpenEnv protocol; `base_url` names it.",
         page="openenv",
         extra="http",
-        module="aiohttp",
+        module="websockets",
     ),
 )
 """Also those that play what the user names, and need settings to be made."""

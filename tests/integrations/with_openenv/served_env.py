@@ -14,10 +14,10 @@ from agentsgym.integrations.openenv import make_app
 
 
 @contextmanager
-def served(env, limits=None, **options):
+def served(env, **options):
     """Serve `env` in a thread; gives its address."""
     listener = listening("127.0.0.1", 0)
-    config = uvicorn.Config(make_app(env, limits, **options), log_level="error")
+    config = uvicorn.Config(make_app(env, **options), log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()

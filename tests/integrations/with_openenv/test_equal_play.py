@@ -8,7 +8,6 @@ pytest.importorskip("openenv")
 
 from agentsgym import DirectOutputAgent, SamplingParams, make
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.integrations.openenv import Limits
 from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, build_tokenizer
 from integrations.with_openenv.served_env import served, until
@@ -51,12 +50,11 @@ def assert_equal(native, door):
 def both(name, tokenizer, agent, settings, count=1, **ours):
     """The rollouts of an environment and of the door to it, on the same tasks."""
     env = make(name, tokenizer, {**settings, **ours})
-    with served(make(name, None, settings), Limits(sessions=8)) as url:
+    with served(make(name, None, settings), sessions=8) as url:
         door = through_the_door(url, tokenizer, **ours)
         tasks = env.get_eval_dataset()["task_data"][:TASKS]
         native = env.run_trial(tasks, agent, count).rollouts
-        rows = door.get_eval_dataset()
-        assert len(rows) == len(tasks)
+        rows = door.get_eval_dataset()["task_data"][: len(tasks)]
         return native, door.run_trial(rows, agent, count).rollouts
 
 

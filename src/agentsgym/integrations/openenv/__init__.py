@@ -10,14 +10,13 @@ from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.integrations.openenv.env import OpenEnvEnv
-    from agentsgym.integrations.openenv.server import Limits, make_app, serve
+    from agentsgym.integrations.openenv.server import make_app, serve
 
-__all__ = ["Limits", "OpenEnvEnv", "make_app", "serve"]
+__all__ = ["OpenEnvEnv", "make_app", "serve"]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "Limits": "server",
         "OpenEnvEnv": "env",
         "make_app": "server",
         "serve": "server",

@@ -1,5 +1,6 @@
 """OpenEnvEnv: the environment of any OpenEnv server, played as one of ours."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -9,7 +10,6 @@ from pydantic import AfterValidator, Field
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import task_dataset
-from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
 from agentsgym.generation.http import Refused, read_key
 from agentsgym.integrations.openenv.client import (
@@ -17,7 +17,6 @@ from agentsgym.integrations.openenv.client import (
     OpenEnvServer,
     ServerAnswer,
 )
-from agentsgym.integrations.openenv.fields import NotJson
 from agentsgym.types import Tokenizer
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count
@@ -26,11 +25,15 @@ from agentsgym.types.text import plain, short_repr
 _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
 
 
+class NotJson(ValueError):
+    """An action is not the JSON that the server needs; the message is for the agent."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunningSession:
-    """A session: its socket and the text that the agent reads now."""
+    """A session: its connection and the text that the agent reads now."""
 
-    socket: Any
+    line: Any
     text: str
 
 
@@ -79,11 +82,9 @@ class OpenEnvEnv(MultistepEnv):
         patience: float = Field(
             60.0, ge=0, description="seconds to wait for a place while none becomes free"
         )
-        action_field: str | None = Field(
-            None, description="field of an action that the agent fills; None: the only required one"
-        )
-        observation_field: str | None = Field(
-            None, description="field of an observation that the agent reads; None: the only text"
+        action_field: str = Field("text", description="field of an action that the agent fills")
+        observation_field: str = Field(
+            "text", description="field of an observation that the agent reads"
         )
         action_json: bool = Field(
             False, description="the agent writes the whole action, as a JSON object"
@@ -97,8 +98,8 @@ class OpenEnvEnv(MultistepEnv):
         eval_split: str | None = Field(
             None, description="the server's split with the evaluation tasks; None: seeds"
         )
-        train_tasks: Tasks = Field(64, description="training tasks, at most those of the split")
-        eval_tasks: Tasks = Field(32, description="evaluation tasks, at most those of the split")
+        train_tasks: Tasks = Field(64, description="training tasks")
+        eval_tasks: Tasks = Field(32, description="evaluation tasks")
 
     config: Settings
 
@@ -106,7 +107,6 @@ class OpenEnvEnv(MultistepEnv):
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
-        ensure("aiohttp", "http")
         config = self.config
         if config.base_url is None:
             raise ConfigError(f"{self.name}: env_config.base_url must name a server")
@@ -118,17 +118,12 @@ class OpenEnvEnv(MultistepEnv):
             read_key(config.key_env),
             config.timeout,
             config.patience,
-            {
-                "action": config.action_field,
-                "observation": config.observation_field,
-                "action_json": config.action_json,
-            },
         )
 
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> RunningSession:
-        socket, seen = self._server.begin(task_data)
+        line, seen = self._server.begin(task_data)
         try:
             if seen.done:
                 raise self._refused("the server's episode is over before the first action")
@@ -137,9 +132,9 @@ class OpenEnvEnv(MultistepEnv):
                     "the server plays trials of several episodes: let it serve single episodes, "
                     "and set env_config.episodes_per_trial here"
                 )
-            return RunningSession(socket, self._text(seen))
+            return RunningSession(line, self._text(seen))
         except BaseException:
-            self._server.leave(socket)
+            self._server.leave(line)
             raise
 
     def _format_prompt(self, state: RunningSession, step: int) -> str:
@@ -150,7 +145,7 @@ class OpenEnvEnv(MultistepEnv):
         self, session_id: str, state: RunningSession, action: str
     ) -> tuple[RunningSession, float, bool, dict[str, Any]]:
         try:
-            seen = self._server.step(state.socket, self._server.fields.payload(action))
+            seen = self._server.step(state.line, self._payload(action))
         except (NotAccepted, NotJson) as error:
             why = error.reason if isinstance(error, NotAccepted) else error
             text = f"The environment did not accept that action. {why}"
@@ -158,12 +153,32 @@ class OpenEnvEnv(MultistepEnv):
         return replace(state, text=self._text(seen)), seen.reward, seen.done, _info(seen)
 
     def _end_episode(self, session_id: str, state: RunningSession) -> None:
-        self._server.leave(state.socket)
+        self._server.leave(state.line)
+
+    def _payload(self, action: str) -> dict[str, Any]:
+        """The action as the server takes it. Raises NotJson."""
+        if not self.config.action_json:
+            return {self.config.action_field: action}
+        try:
+            fields = json.loads(action)
+        except (ValueError, RecursionError):
+            fields = None
+        if not isinstance(fields, dict):
+            raise NotJson("An action is a JSON object here.")
+        return fields
 
     def _text(self, seen: ServerAnswer) -> str:
+        """What the agent reads; JSON if the field holds no text."""
         if seen.fields.get("failed") is True:
             raise self._refused("the server's environment failed in this session")
-        return self._server.fields.text(seen.observation)
+        field = self.config.observation_field
+        if field not in seen.observation:
+            raise self._refused(
+                f"its observations have the fields {short_repr(sorted(seen.observation))}: set "
+                "env_config.observation_field to the one that the agent reads"
+            )
+        value = seen.observation[field]
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
     def _refused(self, why: str) -> Refused:
         return Refused(str(self.config.base_url), why)
@@ -189,11 +204,8 @@ class OpenEnvEnv(MultistepEnv):
     def _dataset(self, which: str, first_seed: int) -> Any:
         split = getattr(self.config, f"{which}_split")
         number = getattr(self.config, f"{which}_tasks")
-        tasks: list[dict[str, Any]]
-        if split is None:
-            tasks = [{"seed": first_seed + k} for k in range(number)]
-        else:
-            number = min(number, self._server.number_of_tasks(split))
+        tasks: list[dict[str, Any]] = [{"seed": first_seed + k} for k in range(number)]
+        if split is not None:
             tasks = [{"split": split, "index": k} for k in range(number)]
         self._server.check(tasks[0])
         return task_dataset(self, tasks)

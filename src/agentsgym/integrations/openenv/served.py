@@ -1,9 +1,8 @@
-"""An environment as OpenEnv serves it: its tasks, its open trials, its messages and its task API.
+"""An environment as OpenEnv serves it: its tasks, its open trials and its messages.
 
 A client is told what `TrialFacts` holds and what the environment says to the agent, and nothing
 else: no `task_data`, no `info`, no error message."""
 
-import asyncio
 import contextlib
 import logging
 import math
@@ -50,10 +49,6 @@ class TrialHost:
         self._loading = threading.Lock()
         self._tasks: dict[str, list[Mapping[str, Any]]] = {}
         self._chance = random.Random()
-
-    def number_of_tasks(self, split: str) -> int:
-        """How many tasks a split has. Raises BadTask."""
-        return len(self._split(split))
 
     def begin(self, split: str | None, index: int | None, seed: int | None) -> SteppedTrial:
         """A trial on task number `index` of a split ("train" by default).
@@ -171,40 +166,6 @@ class ServedEnvironment(Environment):  # type: ignore[misc]
         known = BUILTIN.get(name)
         description = known.help if known else f"The environment {name}, served by agentsgym."
         return EnvironmentMetadata(name=name, description=description, version=__version__)
-
-    def list_splits(self) -> list[str]:
-        """The names of the task lists."""
-        return list(SPLITS)
-
-    async def num_tasks(self, split: str) -> int:
-        """The number of tasks of a split. Tasks may take long to make, and OpenEnv calls this in
-        its event loop."""
-
-        def number() -> int:
-            with _without_reasons(self._host):
-                return self._host.number_of_tasks(split)
-
-        try:
-            return await asyncio.to_thread(number)
-        except BadTask:
-            raise IndexError(split) from None
-
-    async def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        """What `reset` takes for each task of a split."""
-        return await self.get_task_range(split)
-
-    async def get_task(self, split: str, index: int) -> dict[str, Any]:
-        """What `reset` takes for a task."""
-        if not 0 <= index < await self.num_tasks(split):
-            raise IndexError(index)
-        return {"split": split, "index": index}
-
-    async def get_task_range(
-        self, split: str, start: int | None = None, stop: int | None = None
-    ) -> list[dict[str, Any]]:
-        """The same for a slice of a split."""
-        numbers = range(await self.num_tasks(split))[start:stop]
-        return [{"split": split, "index": index} for index in numbers]
 
     def _check_open(self) -> None:
         if self._closed:

@@ -6,7 +6,6 @@ import functools
 import importlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.base import MultistepEnv
@@ -24,34 +23,20 @@ _LONGEST_MESSAGE = 2**20  # bytes of a client's message: an action is a text
 _PING_SECONDS = 20.0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a server grants its clients.
-
-    `sessions` play at once; OpenEnv refuses a client beyond them (CAPACITY_REACHED), which must try
-    again. A session without a message for `idle_seconds` ends and frees its place; OpenEnv looks
-    every quarter of that time, at least every 5 s.
-    """
-
-    sessions: int = 64
-    idle_seconds: float = 600.0
-
-    def __post_init__(self) -> None:
-        if self.sessions < 1:
-            raise ConfigError(f"sessions must be at least 1, got {self.sessions}")
-        if self.idle_seconds <= 0:
-            raise ConfigError(f"idle_seconds must be above 0, got {self.idle_seconds}")
-
-
 def make_app(
     env: MultistepEnv,
-    limits: Limits | None = None,
+    sessions: int = 64,
+    idle_seconds: float = 600.0,
     *,
     web: bool = False,
     loopback: bool = True,
     token: str | None = None,
 ) -> Application:
     """An ASGI application that serves `env` by OpenEnv's protocol.
+
+    `sessions` play at once; OpenEnv refuses a client beyond them (CAPACITY_REACHED), which must try
+    again. A session without a message for `idle_seconds` ends and frees its place; OpenEnv looks
+    every quarter of that time, at least every 5 s.
 
     With `web` it has OpenEnv's page for people at /web. With `loopback`, requests must name this
     machine in their Host header; with a `token`, they must carry it (`Guard`).
@@ -64,13 +49,14 @@ def make_app(
         raise ConfigError(f"{env.name} defines its own _run_complete_episode and cannot be served")
     if web and token is not None:
         raise ConfigError("a browser sends no token: leave the page or the token away")
-    app = _application(env, limits or Limits(), web=web)
+    app = _application(env, sessions, idle_seconds, web=web)
     return Guard(app, loopback=loopback, token=token)
 
 
 def serve(
     env: MultistepEnv,
-    limits: Limits | None = None,
+    sessions: int = 64,
+    idle_seconds: float = 600.0,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -85,7 +71,7 @@ def serve(
     OSError if the port is taken.
     """
     check_host(host, token)
-    app = make_app(env, limits, web=web, loopback=host in LOOPBACK, token=token)
+    app = make_app(env, sessions, idle_seconds, web=web, loopback=host in LOOPBACK, token=token)
     uvicorn = require("uvicorn", "openenv")
     config = uvicorn.Config(
         app,
@@ -98,7 +84,9 @@ def serve(
     listen_and_serve(config, host, port, started)
 
 
-def _application(env: MultistepEnv, limits: Limits, *, web: bool) -> Application:
+def _application(
+    env: MultistepEnv, sessions: int, idle_seconds: float, *, web: bool
+) -> Application:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     place, name = ("web_interface", "web_interface") if web else ("http_server", "fastapi")
     module = importlib.import_module(f"openenv.core.env_server.{place}")
@@ -115,9 +103,9 @@ def _application(env: MultistepEnv, limits: Limits, *, web: bool) -> Application
         functools.partial(ServedEnvironment, TrialHost(env)),
         TextAction,
         TextObservation,
-        env_name=env.name.replace("/", "-"),  # in the addresses of the task API
+        env_name=env.name.replace("/", "-"),
         concurrency_config=ConcurrencyConfig(
-            max_concurrent_envs=limits.sessions, session_timeout=limits.idle_seconds
+            max_concurrent_envs=sessions, session_timeout=idle_seconds
         ),
         mode="simulation",
     )
