@@ -81,16 +81,18 @@ def play(
     temperature: float = 1.0,
     rewrite_at: int | None = None,
     longest: int = 9,
+    prompt: Iterable[int] = (),
     check: Callable[[list[int], GenerationResult], None] = lambda context, result: None,
 ) -> dict[str, list[tuple[int, ...]]]:
     """Play ragged sessions: each submits its next turn as soon as its last one is done.
 
     What a session is asked and told depends on `seed`, itself and its turn, not on the others.
-    `rewrite_at` names a turn before which the history is rewritten from its sixth token on.
+    `rewrite_at` names a turn before which the history is rewritten from its sixth token on;
+    `prompt` is what all histories begin with.
     Returns the sampled ids of each session's turns.
     """
     dice = {f"s{i}": random.Random(f"{seed}/{i}") for i in range(sessions)}
-    history = {name: _tokens(rng, rng.randint(1, 20)) for name, rng in dice.items()}
+    history = {name: [*prompt, *_tokens(rng, rng.randint(1, 20))] for name, rng in dice.items()}
     played: dict[str, list[tuple[int, ...]]] = {name: [] for name in dice}
     counts = dict.fromkeys(dice, 0)
 

@@ -10,6 +10,7 @@ from generation_helpers import VOCABULARY, assert_exact, play
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from agentsgym.generation.embedded import forward, kv_cache
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 
@@ -91,6 +92,68 @@ def test_ragged_turns(models: Any, tokenizer: Any, kind: str, temperature: float
     check = partial(assert_exact, model, temperature=temperature)
     play(engine, sessions=9, turns=5, temperature=temperature, rewrite_at=3, check=check)
     assert engine.stats.extra["reused_tokens"] > 0
+
+
+@pytest.fixture
+def every_family(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Any two rows that begin alike decode together; how many there were each time."""
+    sizes = []
+
+    class Counted(forward.FamilyGroup):
+        def __init__(self, rows: Any, *rest: Any) -> None:
+            sizes.append(len(rows))
+            super().__init__(rows, *rest)
+
+    monkeypatch.setattr(forward, "FamilyGroup", Counted)
+    monkeypatch.setattr(forward, "FAMILY_PAYS_FROM", 1)
+    monkeypatch.setattr(kv_cache, "_LEAST_PREFIX", 8)
+    return sizes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_common_prompt_is_read_once_while_decoding(
+    models: Any, tokenizer: Any, every_family: list[int], kind: str
+) -> None:
+    """Sessions leave their family where their history is rewritten, and their rows get others."""
+    model = models(kind)
+    engine = EmbeddedEngine(model, tokenizer, capacity=6)
+    check = partial(assert_exact, model, temperature=0.7)
+    play(
+        engine,
+        sessions=9,
+        turns=5,
+        temperature=0.7,
+        rewrite_at=3,
+        check=check,
+        prompt=range(2, 32),
+    )
+    assert max(every_family) > 3
+
+
+def test_two_prompts_are_two_families(model: Any, tokenizer: Any, every_family: list[int]) -> None:
+    engine = EmbeddedEngine(model, tokenizer)
+    prompts = [list(range(2, 22)), list(range(30, 60))]
+    batch = [
+        GenerationRequest(f"s{i}", [*prompts[i % 2], 70 + i], SamplingParams(max_tokens=5), seed=i)
+        for i in range(6)
+    ]
+    engine.submit(batch)
+    results = {}
+    while len(results) < 6:
+        results |= {result.session_id: result for result in engine.poll()}
+    for request in batch:
+        assert_exact(model, request.token_ids, results[request.session_id])
+    assert max(every_family) == 3
+
+
+def test_families_change_no_sampled_token(
+    model: Any, tokenizer: Any, every_family: list[int]
+) -> None:
+    prompt = range(2, 32)
+    together = play(EmbeddedEngine(model, tokenizer), sessions=8, turns=4, prompt=prompt)
+    assert every_family
+    alone = play(EmbeddedEngine(model, tokenizer, capacity=1), sessions=8, turns=4, prompt=prompt)
+    assert together == alone
 
 
 def test_companions_do_not_matter(model: Any, tokenizer: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from generation_helpers import assert_exact, play
 
+from agentsgym.generation.embedded import forward, kv_cache
 from agentsgym.generation.factory import ENGINES, make_trainable
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from family_models import CHANGES, WINDOW, family_model
@@ -22,8 +23,10 @@ EACH = [
 
 @pytest.mark.parametrize(("model_type", "name"), EACH)
 def test_the_chosen_engine_samples_what_a_full_forward_says(
-    tokenizer: Any, model_type: str, name: str
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, model_type: str, name: str
 ) -> None:
+    monkeypatch.setattr(forward, "FAMILY_PAYS_FROM", 1)
+    monkeypatch.setattr(kv_cache, "_LEAST_PREFIX", 8)
     model = family_model(model_type)
     parts = EngineParts(model=lambda: model, tokenizer=lambda: tokenizer)
     engine: Any = make_trainable(EngineSettings(), parts)
@@ -34,8 +37,16 @@ def test_the_chosen_engine_samples_what_a_full_forward_says(
         longest.append(len(context))
         assert_exact(model, context, result, temperature=temperature)
 
-    for temperature in (0.0, 0.7):
-        play(engine, sessions=3, turns=3, temperature=temperature, longest=6, check=check)
+    for temperature, prompt in ((0.0, ()), (0.7, range(2, 22))):
+        play(
+            engine,
+            sessions=3,
+            turns=3,
+            temperature=temperature,
+            longest=6,
+            check=check,
+            prompt=prompt,
+        )
     assert max(longest) > 2 * WINDOW
     if name == "plain":
         assert engine.cached

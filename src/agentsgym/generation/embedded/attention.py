@@ -117,6 +117,42 @@ class AttentionGroup:
         return mask
 
 
+class FamilyGroup(AttentionGroup):
+    """Sequences that decode and begin with the same `prefix` tokens, whose keys and values are read
+    once for all of them, from the first one's row."""
+
+    def __init__(
+        self, rows: Ints, starts: Ints, prefix: int, first: int, length: int, device: torch.device
+    ) -> None:
+        chunks = np.ones_like(starts)
+        super().__init__(np.arange(len(rows)), starts, chunks, first, length, device)
+        self._prefix = prefix
+        self._first = int(rows[0])
+        last = int(rows[-1])
+        adjacent = len(rows) == last + 1 - self._first
+        self._rows = slice(self._first, last + 1) if adjacent else torch.from_numpy(rows).to(device)
+
+    def attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
+    ) -> Tensor:
+        """Queries [tokens, heads, dim] over the layer's planes, [tokens, heads, dim]."""
+        count, heads, size = queries.shape
+        kv_heads, prefix = keys.shape[1], self._prefix
+        grouped = queries.view(count, kv_heads, -1, size)
+        by_head = grouped.transpose(0, 1).reshape(kv_heads, -1, size)
+        to_prefix = torch.matmul(by_head, keys[self._first, :, :prefix].transpose(-1, -2))
+        to_prefix = to_prefix.view(kv_heads, count, -1, prefix).transpose(0, 1)
+        own = keys[self._rows, :, prefix : self.keys].transpose(-1, -2)
+        products = torch.cat((to_prefix, torch.matmul(grouped, own)), dim=-1)[:, :, :, None]
+        mask = self._additive_mask(layer.window, queries.dtype)
+        shares = _shares(products, mask, size, layer)[:, :, :, 0].to(values.dtype)
+        of_prefix = shares[..., :prefix].transpose(0, 1).reshape(kv_heads, -1, prefix)
+        out = torch.matmul(of_prefix, values[self._first, :, :prefix])
+        out = out.view(kv_heads, count, -1, out.shape[-1]).transpose(0, 1)
+        out = out + torch.matmul(shares[..., prefix:], values[self._rows, :, prefix : self.keys])
+        return out.reshape(count, heads, -1)
+
+
 def _torch_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layer: LayerAttention
 ) -> Tensor:
@@ -148,23 +184,30 @@ def _torch_attention(
 def _own_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layer: LayerAttention
 ) -> Tensor:
-    """As `_torch_attention`, with soft-capped products and sinks; the softmax is in float32."""
+    """As `_torch_attention`, with soft-capped products and sinks."""
     count, width, heads, size = query.shape
     kv_heads = key.shape[1]
     grouped = query.reshape(count, width, kv_heads, heads // kv_heads, size).permute(0, 2, 3, 1, 4)
-    scale = size**-0.5 if layer.scale is None else layer.scale
-    scores = torch.matmul(grouped, key[:, :, None].transpose(-1, -2)) * scale
-    if layer.cap is not None:
-        scores = torch.tanh(scores / layer.cap) * layer.cap
     assert mask is not None
-    scores = (scores + mask[:, :, None]).float()
-    if layer.sinks is not None:
-        sinks = layer.sinks.float().reshape(1, kv_heads, heads // kv_heads, 1, 1)
-        scores = torch.cat((scores, sinks.expand(count, -1, -1, width, -1)), dim=-1)
-    shares = scores.softmax(-1)[..., : key.shape[2]].to(value.dtype)
-    shares = torch.dropout(shares, layer.dropout, layer.dropout > 0)
+    products = torch.matmul(grouped, key[:, :, None].transpose(-1, -2))
+    shares = _shares(products, mask, size, layer).to(value.dtype)
     out = torch.matmul(shares, value[:, :, None])
     return out.permute(0, 3, 1, 2, 4).reshape(count, width, heads, -1)
+
+
+def _shares(products: Tensor, mask: Tensor, size: int, layer: LayerAttention) -> Tensor:
+    """How much of each value a query takes, of the shape of `products` of queries and keys of
+    `size` numbers: [count, kv_heads, heads per kv_head, width, keys]; the softmax is in float32."""
+    scores = products * (size**-0.5 if layer.scale is None else layer.scale)
+    if layer.cap is not None:
+        scores = torch.tanh(scores / layer.cap) * layer.cap
+    scores = (scores + mask[:, :, None]).float()
+    if layer.sinks is not None:
+        count, kv_heads, group, width, _ = scores.shape
+        sinks = layer.sinks.float().reshape(1, kv_heads, group, 1, 1)
+        scores = torch.cat((scores, sinks.expand(count, -1, -1, width, -1)), dim=-1)
+    shares = scores.softmax(-1)[..., : products.shape[-1]]
+    return torch.dropout(shares, layer.dropout, layer.dropout > 0)
 
 
 def packed_attention(

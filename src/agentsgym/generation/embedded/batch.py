@@ -26,6 +26,8 @@ _COLUMNS: dict[str, tuple[Any, Any]] = {
     "order": (np.int64, 0),  # when the row was last admitted; the smallest is the oldest
     "source": (np.int64, -1),  # row to copy the start of the prompt from, -1: none
     "shared": (np.int64, 0),  # how many tokens to copy from there
+    "family": (np.int64, -1),  # rows that begin with the same `prefix` tokens, -1: none
+    "prefix": (np.int64, 0),
     "seed": (np.uint64, 0),
     "sampled_before": (np.int64, 0),
     "temperature": (np.float64, 1.0),
@@ -52,6 +54,8 @@ class RowTable:
     order: Ints
     source: Ints
     shared: Ints
+    family: Ints
+    prefix: Ints
     seed: npt.NDArray[np.uint64]
     sampled_before: Ints
     temperature: npt.NDArray[np.float64]
@@ -98,6 +102,8 @@ class RowTable:
         self.known[row] = self.context[row] = len(context)
         self.active[row] = True
         self.source[row] = -1
+        if reused < self.prefix[row]:
+            self.leave(row)
         self.seed[row] = as_seed(seed)
         self.sampled_before[row] = sampled_before
         self.temperature[row] = sampling.temperature
@@ -113,6 +119,19 @@ class RowTable:
         self.active[row] = False
         self.cached[row] = self.known[row] = self.order[row] = 0
         self.source[row] = -1
+        self.leave(row)
+
+    def join(self, row: int, source: int, shared: int, number: int) -> None:
+        """Let a row whose first `shared` tokens are those of `source` be of its family, or of a
+        new one with this number."""
+        if self.family[source] < 0:
+            self.family[source], self.prefix[source] = number, shared
+        if self.prefix[source] <= shared:
+            self.family[row], self.prefix[row] = self.family[source], self.prefix[source]
+
+    def leave(self, row: int) -> None:
+        """Let a row be of no family."""
+        self.family[row], self.prefix[row] = -1, 0
 
     def sampled_tokens(self, row: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Ids and log-probabilities sampled for the open request so far."""

@@ -10,10 +10,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agentsgym.generation.embedded.attention import AttentionGroup
+from agentsgym.generation.embedded.attention import AttentionGroup, FamilyGroup
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache
 from agentsgym.types.records import Ints
+
+FAMILY_PAYS_FROM = 2048
+"""Keys that decoding rows with a common prefix need not read again, from which they attend over it
+together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +26,16 @@ class PassPlan:
 
     Row i has `starts[i]` tokens cached and reads the next `chunks[i]`; `finished[i]` says whether
     it has then read all its tokens. Rows with the same `buckets[i]` are adjacent and attend
-    together. `copies` [m, 3] are (source row, target row, tokens): the part of another row's prompt
-    that a row copies before it reads.
+    together; those of a bucket below 0 decode and begin with the same `prefixes[i]` tokens.
+    `copies` [m, 3] are (source row, target row, tokens): the part of another row's prompt that a
+    row copies before it reads.
     """
 
     rows: Ints
     starts: Ints
     chunks: Ints
     buckets: Ints
+    prefixes: Ints
     finished: npt.NDArray[np.bool_]
     copies: Ints
 
@@ -60,7 +66,7 @@ def plan_pass(table: RowTable, budget: int) -> PassPlan:
                 copies.append((source, row, shared))
                 starts[i], needs[i] = shared, table.known[row] - shared
             chunks[i] = min(needs[i], max(1, budget - int(chunks[chunks > 1].sum())))
-    return _packed(rows, starts, needs, chunks, copies)
+    return _packed(table, rows, starts, needs, chunks, copies)
 
 
 def _within_budget(needs: Ints, order: Ints, budget: int) -> Ints:
@@ -84,18 +90,38 @@ def _can_copy(table: RowTable, source: int, row: int, shared: int) -> bool:
 
 
 def _packed(
-    rows: Ints, starts: Ints, needs: Ints, chunks: Ints, copies: list[tuple[int, int, int]]
+    table: RowTable,
+    rows: Ints,
+    starts: Ints,
+    needs: Ints,
+    chunks: Ints,
+    copies: list[tuple[int, int, int]],
 ) -> PassPlan:
     """Drop rows that read nothing, and put rows with similar chunks together.
 
-    Buckets are powers of two, so that padding within one at most doubles its attention.
+    Buckets are powers of two, so that padding within one at most doubles its attention. Rows of a
+    family that decode are a bucket of their own, if reading its prefix once saves enough.
     """
     buckets = np.ceil(np.log2(np.maximum(chunks, 1))).astype(np.int64)
+    decoding = (chunks == 1) & (table.family[rows] >= 0) & (starts >= table.prefix[rows])
+    families, members = np.unique(table.family[rows[decoding]], return_counts=True)
+    for family, number in zip(families, members, strict=True):
+        own = decoding & (table.family[rows] == family)
+        if (number - 1) * int(table.prefix[rows[own]][0]) >= FAMILY_PAYS_FROM:
+            buckets[own] = -1 - family
     order = np.argsort(buckets, kind="stable")
     order = order[chunks[order] > 0]
     finished = (chunks == needs)[order]
     shared = np.array(copies, dtype=np.int64).reshape(-1, 3)
-    return PassPlan(rows[order], starts[order], chunks[order], buckets[order], finished, shared)
+    return PassPlan(
+        rows[order],
+        starts[order],
+        chunks[order],
+        buckets[order],
+        table.prefix[rows[order]],
+        finished,
+        shared,
+    )
 
 
 @contextmanager
@@ -148,5 +174,8 @@ def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[Atten
     edges = np.flatnonzero(np.diff(plan.buckets)) + 1
     for bucket in np.split(np.arange(len(plan.rows)), edges):
         rows, starts, chunks = (c[bucket] for c in (plan.rows, plan.starts, plan.chunks))
-        yield AttentionGroup(rows, starts, chunks, first, length, device)
+        if plan.buckets[bucket[0]] < 0:
+            yield FamilyGroup(rows, starts, int(plan.prefixes[bucket[0]]), first, length, device)
+        else:
+            yield AttentionGroup(rows, starts, chunks, first, length, device)
         first += int(chunks.sum())

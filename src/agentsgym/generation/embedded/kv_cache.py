@@ -16,6 +16,7 @@ from agentsgym.types import GenerationRequest
 from agentsgym.types.records import Ints
 
 _LEAST_SHARED = 8  # a shorter common start is read faster than copied
+_LEAST_PREFIX = 64  # a shorter one is read for each row
 _ROUND_LENGTH = 32
 
 
@@ -158,6 +159,8 @@ class CacheManager:
         source = int(shared.argmax())
         if shared[source] - reused >= _LEAST_SHARED:
             table.source[row], table.shared[row] = source, shared[source]
+        if shared[source] >= _LEAST_PREFIX:
+            table.join(row, source, int(shared[source]), self._clock)
 
     def forget(self, session_id: str, *, poisoned: bool = False) -> None:
         """Free the session's row; unknown sessions are ignored.
