@@ -2,6 +2,8 @@
 that is loaded once and plays any environments."""
 
 import dataclasses
+import hashlib
+import json
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,11 +21,12 @@ from agentsgym.runs.answerer import answering
 from agentsgym.runs.checkpoints import weights_digest
 from agentsgym.runs.from_config import held_out, make_env
 from agentsgym.runs.models.load import evaluated_rendering, rendering
-from agentsgym.runs.saved_evaluation import saved_evaluation, what_is_played
+from agentsgym.runs.saved_evaluation import saved_evaluation
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import SCRIPTED, RunConfig
 from agentsgym.runs.trust import trusted
 from agentsgym.types import Agent, RolloutRequest
+from agentsgym.types.text import plain
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
@@ -141,10 +144,19 @@ class Contestant:
     def _settings(
         self, env: MultistepEnv, requests: Sequence[RolloutRequest], agent: Agent, seed: int
     ) -> dict[str, Any]:
-        """What is played and how, as it is stored."""
+        """What is played, with a digest of the tasks in their order and with their noise, and how,
+        as it is stored."""
         run = self.run
         sampling = agent.sampling if is_engine_agent(agent) else None
-        return what_is_played(env, requests, seed) | {
+        tasks = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in requests]
+        text = json.dumps(tasks, sort_keys=True).encode()
+        return {
+            "env": env.class_path,
+            "env_config": env.config.model_dump(),
+            "seed": seed,
+            "episodes": len(requests),
+            "tasks": len({request.group for request in requests}),
+            "tasks_digest": hashlib.blake2b(text, digest_size=16).hexdigest(),
             "sampling": None if sampling is None else dataclasses.asdict(sampling),
             "template": rendering(run.model, tokenizer_of(agent)),
             "max_rollout_tokens": run.train.get("max_rollout_tokens"),

@@ -1,14 +1,12 @@
 """An evaluation that is written to a directory while it is played, and continued from there."""
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, passes
 from agentsgym.runs.files import RunDirectory, StoredRollout, read_rollouts
 from agentsgym.runs.files.records import SavedFigures
@@ -16,7 +14,7 @@ from agentsgym.runs.files.rollouts import write_rollouts
 from agentsgym.runs.from_config import versions
 from agentsgym.runs.lock import lock_directory
 from agentsgym.runs.trust import remember_own
-from agentsgym.types import Rollout, RolloutRequest
+from agentsgym.types import Rollout
 from agentsgym.types.text import masked, plain, short_repr
 
 _PHASE = "eval"
@@ -92,8 +90,8 @@ def saved_evaluation(
     Raises ConfigError if the directory has another evaluation or other files, RunInUse if another
     process writes it.
     """
-    file = _file_for(root, model, settings)
-    new = not is_saved(root)
+    new = not RunDirectory(root).evaluation.is_file()
+    file = _new_file(root, model, settings) if new else _continued_file(root, settings)
     lock = lock_directory(root)
     try:
         if new:
@@ -109,15 +107,15 @@ def saved_evaluation(
         lock.release()
 
 
-def _file_for(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigures:
-    """The file of the evaluation there, or a new one. Raises ConfigError as above."""
-    current = plain(masked(dict(settings)))
-    if not is_saved(root):
-        if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
-            raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
-        return SavedFigures(model=model, settings=current, versions=versions())
+def _new_file(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigures:
+    if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
+        raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
+    return SavedFigures(model=model, settings=plain(masked(dict(settings))), versions=versions())
+
+
+def _continued_file(root: Path, settings: Mapping[str, Any]) -> SavedFigures:
     old = SavedFigures.read(RunDirectory(root).evaluation)
-    difference = _difference(old.settings, current)
+    difference = _difference(old.settings, plain(masked(dict(settings))))
     if difference is not None:
         key, before, now = difference
         raise ConfigError(
@@ -125,23 +123,6 @@ def _file_for(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigur
         )
     old.versions = versions()
     return old
-
-
-def what_is_played(
-    env: MultistepEnv, requests: Sequence[RolloutRequest], seed: int
-) -> dict[str, Any]:
-    """The environment's part of an evaluation's settings, with a digest of the tasks, in their
-    order, with their noise."""
-    tasks = [[r.session_id, r.env_class_path, plain(r.task_data)] for r in requests]
-    text = json.dumps(tasks, sort_keys=True).encode()
-    return {
-        "env": env.class_path,
-        "env_config": env.config.model_dump(),
-        "seed": seed,
-        "episodes": len(requests),
-        "tasks": len({request.group for request in requests}),
-        "tasks_digest": hashlib.blake2b(text, digest_size=16).hexdigest(),
-    }
 
 
 def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
@@ -153,8 +134,3 @@ def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | Non
                 return difference
         return None
     return None if old == new else (key, short_repr(old), short_repr(new))
-
-
-def is_saved(root: Path) -> bool:
-    """Whether a directory is that of a saved evaluation."""
-    return RunDirectory(root).evaluation.is_file()
