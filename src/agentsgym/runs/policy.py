@@ -1,6 +1,5 @@
 """The initial model of a run, and the reference model of KL."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.models import is_adapted
 from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.models.adapters import is_adapter
-from agentsgym.runs.models.builtin import model_place
 from agentsgym.runs.models.load import Use, load_model, load_tokenizer_of
 from agentsgym.runs.models.pretrained import (
     Policy,
@@ -20,23 +18,15 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.runs.warm_start import new_model
 
-_FIGURES = "figures.json"
-
 
 def load_policy(config: RunConfig, progress: Progress, *, training: bool = True) -> Policy:
     """The model that `config.model` names, to train or only to evaluate it. Raises ConfigError if
     it does not exist or cannot be loaded here."""
-    path = config.model.path
-    if path == TINY:
+    if config.model.path == TINY:
         made = new_model(config, progress)
         figures = dict(made.figures) | {"settings": config.warm_start}
         return Policy(made.model, made.tokenizer, figures)
-    policy = load_model(config.model, _use(config, training))
-    if path.startswith(BUILTIN):  # the figures of its warm start, if the package has them
-        file = Path(model_place(path), _FIGURES)
-        if file.is_file():
-            policy.figures.update(json.loads(file.read_bytes()))
-    return policy
+    return load_model(config.model, _use(config, training))
 
 
 def load_trained(config: RunConfig, folder: Path) -> Policy:
