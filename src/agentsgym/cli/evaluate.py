@@ -220,9 +220,11 @@ def _plan(run: RunConfig, requests: list[RolloutRequest], *, as_json: bool) -> N
         return
     out.print(f"{pairs} rollouts in {clusters} clusters of tasks, the same for both sides.")
     rewards = "" if of_rewards is None else f", a difference of rewards of {of_rewards:.3f}"
+    if alike != smallest:
+        rewards += f"; if all rollouts of a cluster differ alike, of {_points(alike)}"
     out.print(
         f"Shown with probability {_POWER:.0%}: a difference of win rates of {_points(smallest)}"
-        f"{rewards}; if all rollouts of a cluster differ alike, of {_points(alike)}."
+        f"{rewards}."
     )
     out.print("This is for sides that each win half and play independently: the worst case.")
 
