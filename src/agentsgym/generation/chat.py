@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
-from agentsgym.generation.remote import RemoteEngine, request_seed
+from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import (
     FinishReason,
@@ -19,6 +19,7 @@ from agentsgym.types import (
     GenerationResult,
     Message,
     SamplingParams,
+    session_seed,
 )
 from agentsgym.types.text import mask_secrets
 
@@ -109,7 +110,7 @@ class ChatEngine(RemoteEngine):
                 raise EndpointError(f"nothing answers at {self.url}: {error.reason}") from None
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
-        seed = request_seed(request.seed, len(request.messages))
+        seed = session_seed(request.seed, len(request.messages))
         text, reason = await self._reply(request.messages, request.sampling, seed)
         return GenerationResult(request.session_id, None, None, text, reason)
 

@@ -5,7 +5,6 @@ error becomes a result too. A late answer to a released request is dropped.
 """
 
 import asyncio
-import hashlib
 import queue
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -146,10 +145,3 @@ class RemoteEngine:
     def _hand_over(self) -> None:
         answered, self._answered = self._answered, []
         self._done.put(answered)
-
-
-def request_seed(seed: int, sampled_before: int) -> int:
-    """The seed of one request, 63 bits: blake2b of the session's seed and the number of tokens it
-    has sampled, so that each action of a session has new noise."""
-    digest = hashlib.blake2b(f"{seed}/{sampled_before}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1

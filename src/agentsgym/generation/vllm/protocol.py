@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from agentsgym.generation.http import JsonClient, Refused, printable
-from agentsgym.generation.remote import request_seed
-from agentsgym.types import FinishReason, GenerationRequest, SamplingParams
+from agentsgym.types import FinishReason, GenerationRequest, SamplingParams, session_seed
 from agentsgym.types.requests import context_overflow
 
 _ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0
@@ -83,7 +82,7 @@ def completion_body(
         "max_tokens": min(sampling.max_tokens, most),
         "temperature": sampling.temperature,
         **_UNTRUNCATED,
-        "seed": request_seed(request.seed, request.sampled_before),
+        "seed": session_seed(request.seed, request.sampled_before),
         "stop": sampling.stop,
         "stop_token_ids": stop_token_ids,
         "logprobs": 0,
