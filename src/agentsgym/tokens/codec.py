@@ -116,8 +116,7 @@ class TemplateCodec:
 
     @cached_property
     def _calls(self) -> CallReader:
-        end = self._tokenizer.eos_token_id
-        ends = {*self.turn_end, *(() if end is None else (end,))}
+        ends = {*self.turn_end, *end_of_text(self._tokenizer)}
         text = ActionText(self._tokenizer, ends)
         tools = self._options.get("tools") or ()
         written, prompt = self.template.written_call, self.template.written.at_end

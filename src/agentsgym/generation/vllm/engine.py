@@ -22,6 +22,7 @@ from agentsgym.generation.vllm.servers import ServerPool, VLLMServer
 from agentsgym.generation.vllm.weight_files import WeightFiles
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.tokens import ActionText
+from agentsgym.tokens.plain import end_of_text
 from agentsgym.types import (
     GenerationRequest,
     GenerationResult,
@@ -83,7 +84,7 @@ class VLLMEngine(RemoteEngine):
         self._files = WeightFiles(dtype)
         remember_secret(api_key or "")
         urls = [urls] if isinstance(urls, str) else list(urls)
-        self._stops = _end_ids(tokenizer) if stop_token_ids is None else stop_token_ids
+        self._stops = end_of_text(tokenizer) if stop_token_ids is None else stop_token_ids
         self._vocab_size = vocab_size or len(tokenizer)
         self._action_text = ActionText(tokenizer, self._stops)
         self.elsewhere = partial(
@@ -262,8 +263,3 @@ class VLLMEngine(RemoteEngine):
                 raise
             server.checked = False  # it was restarted, without our adapter
             raise Unreachable(error.url, error.reason) from None
-
-
-def _end_ids(tokenizer: Any) -> Sequence[int]:
-    end: int | None = getattr(tokenizer, "eos_token_id", None)
-    return () if end is None else (end,)
