@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
+from agentsgym.generation.embedded.attention import LayerAttention
 from agentsgym.training.loss import forest
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.forest import Forest, by_prefix, cuts
@@ -46,10 +47,10 @@ def test_a_tree_by_hand():
     """Three rows and the beginning of one: 5 6 7, then 8, or 9 4, and 3 by itself."""
     tree = tree_of([train_row(ids) for ids in ([5, 6, 7, 9, 4], [5, 6, 7, 8], [3], [5, 6])])
     assert [row.token_ids.tolist() for row in tree.rows] == [
-        [3],
-        [5, 6],
-        [5, 6, 7, 8],
         [5, 6, 7, 9, 4],
+        [5, 6, 7, 8],
+        [5, 6],
+        [3],
     ]
     inputs = tree.inputs(CPU)
     ids, positions = inputs["input_ids"][0].tolist(), inputs["position_ids"][0].tolist()
@@ -96,8 +97,8 @@ def test_a_cut_falls_where_it_repeats_least():
     # Where every cut repeats something, as few as possible.
     lengths, shared = np.full(4, 6), np.array([0, 4, 1, 4])
     assert cuts(lengths, shared, 10) == [slice(0, 2), slice(2, 4)]
-    # A row that is too long is alone.
-    assert cuts(np.array([9, 9]), np.array([0, 8]), 5) == [slice(0, 1), slice(1, 2)]
+    # A row that is too long has its beginnings with it and nothing else.
+    assert cuts(np.array([9, 7, 9]), np.array([0, 7, 6]), 5) == [slice(0, 2), slice(2, 3)]
 
 
 ROWS = st.lists(st.lists(st.integers(2, 4), min_size=1, max_size=7), min_size=1, max_size=12)
@@ -115,10 +116,24 @@ def test_every_distinct_beginning_is_read_once_in_passes_of_bounded_size(rows, m
             tuple(row.token_ids[:n]) for row in tree.rows for n in range(1, row.length + 1)
         }
         assert tree.size == len(beginnings)
-        assert tree.size <= most or part.stop == part.start + 1
+        assert tree.size <= max(most, tree.rows[0].length)
     whole = Forest(ordered, shared, 0)
     repeated = sum(int(shared[part.start]) for part in parts)
     assert sum(Forest(ordered[p], shared[p], 0).size for p in parts) == whole.size + repeated
+
+
+def test_a_window_leaves_the_gradient_beside_padding_finite():
+    """Branches of 25 and 15 tokens attend together: the shorter one's padding would stand beyond
+    what its window reaches."""
+    whole = list(range(50))
+    rows = [train_row(whole), train_row(whole[:25] + [0] * 25), train_row(whole[:35] + [0] * 15)]
+    planes = [torch.randn(1, 2, 90, 4, requires_grad=True) for _ in range(3)]
+    queries, keys, values = planes
+    layer = LayerAttention(window=8, cap=5.0)
+    for group in tree_of(rows).inputs(CPU)["packed_groups"]:
+        part = queries[0].transpose(0, 1)[group.tokens]
+        group.attend(part, keys, values, layer).sum().backward()
+    assert all(plane.grad.isfinite().all() for plane in planes)
 
 
 # -- the gradient ----------------------------------------------------------------------------------

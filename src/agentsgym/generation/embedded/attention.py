@@ -69,7 +69,8 @@ class AttentionGroup:
         self.rows = None if dense else torch.from_numpy(rows).to(device)
         offsets = rows - self.first_row if dense else np.arange(len(rows))
         positions = np.zeros((self.count, self.width), dtype=np.int64)
-        positions[offsets] = starts[:, None] + np.arange(self.width)
+        # Padding stands where the chunk ends: a query beyond all keys in its window would be NaN.
+        positions[offsets] = np.minimum(starts[:, None] + np.arange(self.width), ends[:, None] - 1)
         self.positions = torch.from_numpy(positions).to(device)
         self.grid: Tensor | None = None
         if total != self.count * self.width:

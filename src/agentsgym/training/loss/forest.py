@@ -1,11 +1,11 @@
 """Rows as a forest of prefixes: a token that several rows share is read once.
 
-Sorted by their ids, each row begins with what it shares with the row before it. Only the rest, its
-branch, is read: the branches of a chunk are one packed sequence, each token at the position that it
-has in its row. In attention a branch reads the keys of its row's whole path. Rows of a group share
-their prompt, rows per step or per program all but their last tokens, and a row that is the
-beginning of another one has no branch at all. Losses are per token and their weights fixed before,
-so nothing else changes.
+Sorted by their ids, a row before its beginnings, each row begins with what it shares with the row
+before it. Only the rest, its branch, is read: the branches of a chunk are one packed sequence, each
+token at the position that it has in its row. In attention a branch reads the keys of its row's
+whole path. Rows of a group share their prompt, rows per step or per program all but their last
+tokens, and a row that is the beginning of another one has no branch at all. Losses are per token
+and their weights fixed before, so nothing else changes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,10 @@ _WASTE = 1.3
 
 
 def by_prefix(rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Ints]:
-    """Rows in the order of their ids, and how many tokens each shares with the row before it:
-    int64, shape (rows,). No other order shares more."""
-    ordered = sorted(rows, key=lambda row: row.token_ids.astype(">i4").tobytes())
+    """Rows in the descending order of their ids, and how many tokens each shares with the row
+    before it: int64, shape (rows,). No other order shares more, or has longer and fewer branches.
+    """
+    ordered = sorted(rows, key=lambda row: row.token_ids.astype(">i4").tobytes(), reverse=True)
     shared = np.zeros(len(ordered), np.int64)
     for i in range(1, len(ordered)):
         shared[i] = _common(ordered[i - 1].token_ids, ordered[i].token_ids)
@@ -55,7 +56,7 @@ def cuts(lengths: Ints, shared: Ints, max_tokens: int) -> list[slice]:
     """Divide sorted rows into chunks of at most `max_tokens` tokens, such that the tokens that a
     cut repeats, the shared ones of the row after it, are as few as possible.
 
-    A row longer than that gets its own chunk.
+    A row longer than that shares its chunk with nothing but its beginnings.
     """
     ends = np.cumsum(lengths - shared)
     opening = lengths - ends  # a chunk from row i to row j has ends[j] + opening[i] tokens
@@ -63,7 +64,7 @@ def cuts(lengths: Ints, shared: Ints, max_tokens: int) -> list[slice]:
     begin = np.zeros(len(lengths), np.int64)
     low = 0
     for j in range(len(lengths)):
-        while low < j and ends[j] + opening[low] > max_tokens:
+        while low < j and ends[j] + opening[low] > max(max_tokens, lengths[low]):
             low += 1
         totals = best[low : j + 1] + opening[low : j + 1]
         begin[j] = low + int(totals.argmin())
