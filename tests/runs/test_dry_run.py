@@ -24,8 +24,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     done = dry_run(parse_config(RUN), Progress())
     assert done.summary.steps == 1 and done.summary.agent_tokens > 0
-    assert set(done.replacements) == {"model", "tokenizer", "engine", "sizes"}
-    assert done.replacements["engine"] == ("http://127.0.0.1:9", "the embedded engine")
+    assert done.model == "a random llama of 2 layers and width 64, with a small tokenizer"
     assert any("the config.json of model 'Qwen/Qwen3-1.7B'" in text for text in done.not_tried)
     assert not list(tmp_path.iterdir())
 
@@ -33,7 +32,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch)
 def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
     start = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
     done = dry_run(parse_config({**RUN, "warm_start": start}), Progress())
-    assert done.summary.warm_started is None and done.replacements["warm start"][1] == "none"
+    assert done.summary.warm_started is None
     run = {**RUN, "warm_start": {"source": "random", "min_reward": 1e9, "probe_tasks": 3}}
     assert dry_run(parse_config(run), Progress()).summary.warm_started is not None
 
@@ -48,10 +47,10 @@ def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):
     tokenizer_for(template("qwen3")).save_pretrained("model")
     model = {"path": "model", "chat_template": "training"}
     run = {**RUN, "model": model}
-    assert "chat template" not in dry_run(parse_config(run), Progress()).replacements
+    assert dry_run(parse_config(run), Progress()).model.endswith("with its own tokenizer")
     assert seen[-1].model.chat_template == "training"
     elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
-    assert "own" in dry_run(parse_config(elsewhere), Progress()).replacements["chat template"][1]
+    dry_run(parse_config(elsewhere), Progress())
     assert seen[-1].model.chat_template == "own"
 
 

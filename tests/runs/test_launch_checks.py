@@ -81,7 +81,7 @@ def test_the_run_of_a_cluster_passes_a_dry_run_in_two_processes(name, agentsgym,
     done = agentsgym("train", str(CLUSTER / f"{name}.yaml"), "--dry-run", *counts)
     assert done.returncode == 0, done.stderr
     assert "1 optimizer step ran" in done.stdout and "here 2 trained" in done.stdout
-    assert "model: Qwen/Qwen3-8B" in done.stdout and "chat template: " in done.stdout
+    assert "For Qwen/Qwen3-8B stood a random" in " ".join(done.stdout.split())
     assert not list(empty.iterdir())
 
 
@@ -91,7 +91,6 @@ def test_what_is_elsewhere_is_exchanged_and_reported(monkeypatch):
     monkeypatch.setattr(dry_run_module, "train_run", lambda small, **_: seen.append(small))
     sections = {"train": {"max_staleness": 1, "per_device_train_batch_size": 8}}
     done = dry_run_module.dry_run(changed(**sections), Progress(), Launch(16, 2))
-    assert "before its update" in done.replacements["order"][1]
     assert "max_staleness" not in seen[0].train
     untested = " ".join(done.not_tried)
     assert "16 processes on 2 machines" in untested

@@ -237,15 +237,14 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
 
     with Bars() as bars:
         report = dry_run(config, bars, launch)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("in the run")
-    table.add_column("here instead")
-    for part, (configured, instead) in report.replacements.items():
-        table.add_row(f"{part}: {shown(configured)}", shown(instead))
-    out.print(table)
     out.print(
-        f"\nThe settings are valid. {report.summary.steps} optimizer step ran, on "
+        f"The settings are valid. {report.summary.steps} optimizer step ran on this CPU, on "
         f"{report.summary.agent_tokens} sampled tokens; nothing was kept."
+    )
+    out.print(
+        f"For {shown(config.model.path)} stood {report.model}. The embedded engine stands for "
+        "servers, the knowledge table for an answerer, this process for actors on Ray; no endpoint "
+        "was asked, nothing was played ahead, and settings of a GPU were left out."
     )
     for text in report.not_tried:
         out.print(f"Not tried here: {shown(text)}.")

@@ -1,7 +1,8 @@
 """A run in small: its whole configuration, with a random model of the same architecture.
 
 Everything that needs no GPU, no server and no download is run: one warm start, one update, both
-evaluations, and the files of the run, in a temporary directory. The report names what was replaced.
+evaluations, and the files of the run, in a temporary directory. The embedded engine stands for
+servers, the knowledge table for an endpoint that answers, and settings of a GPU are left out.
 """
 
 import tempfile
@@ -12,11 +13,10 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.generation.factory import choose
 from agentsgym.generation.http import MissingKey
 from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
-from agentsgym.runs.from_config import chat_settings, make_env, train_settings, train_tasks
+from agentsgym.runs.from_config import make_env, train_settings, train_tasks
 from agentsgym.runs.launch import Launch, check_launch, on_any_machine
 from agentsgym.runs.models.load import with_template
 from agentsgym.runs.models.pretrained import in_hub_cache
@@ -28,7 +28,6 @@ from agentsgym.runs.train import train_run
 from agentsgym.runs.warm_start import settings_of, warm_starts
 from agentsgym.training.warm_start_settings import CHAT, WarmStartSettings
 
-Replacements = dict[str, tuple[str, str]]
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
 _POSITIONS = 16384
@@ -56,11 +55,11 @@ _ONE_PROCESS = Launch()
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The summary of the small run, its replacements by part of the run (what is configured, what
-    stood for it), and what cannot be tried on this machine, with the reason."""
+    """The summary of the small run, the model that played in it, in words, and what cannot be tried
+    on this machine, with the reason."""
 
     summary: Summary
-    replacements: Replacements
+    model: str
     not_tried: list[str]
 
 
@@ -76,9 +75,9 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     if warm_starts(config) or config.model.path == TINY:
         settings_of(config)
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
-        small, replacements = _in_small(config, Path(folder))
+        small, model = _in_small(config, Path(folder))
         summary = train_run(small, progress=progress)
-    return DryRun(summary, replacements, _not_tried(config, launch))
+    return DryRun(summary, model, _not_tried(config, launch))
 
 
 def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
@@ -100,37 +99,13 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
     return texts
 
 
-def _stand_ins(config: RunConfig) -> Replacements:
-    """What stands for servers, endpoints and a GPU."""
-    engine, model = config.engine, config.model
-    name = choose(engine, training=True).name
-    ahead = "generations ahead of the update" if config.train.get("max_staleness") else None
-    asks = "games of an endpoint" if _asks_endpoint(config) else None
-    parts = {
-        "engine": (
-            None if name == "embedded" else ", ".join(engine.urls) or name,
-            "the embedded engine",
-        ),
-        "actors on Ray": (config.ray.workers, "this process"),
-        "distributed": (config.distributed.removeprefix("ddp"), "ddp"),
-        "warm start": (asks, "none"),
-        "answerer": (config.answerer and config.answerer.served_model, "the knowledge table"),
-        "order": (ahead, "each generation is played before its update"),
-        "model.quantization": (model.quantization, "none"),
-        "model.attn_implementation": (model.attn_implementation, "the default"),
-    }
-    return {part: (str(real), instead) for part, (real, instead) in parts.items() if real}
-
-
-def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, Replacements]:
-    """The run with a small model and small numbers, and its replacements, by part of the run."""
+def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, str]:
+    """The run with a small model and small numbers, and this model in words."""
     tokenizer, is_real = _tokenizer(config)
     model = _random_model(config, tokenizer)
     path = folder / "model"
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    random = f"a random {model.config.model_type}, {LAYERS} layers of width {WIDTH}, float32"
-    replacements = {"model": (config.model.path, random)}
     # The small model does not have the layers that an adapter names.
     lora = config.model.lora and config.model.lora.model_copy(update={"layers_to_transform": None})
     section: dict[str, Any] = {"path": str(path), "revision": None, "lora": lora}
@@ -138,14 +113,6 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, Replacements]
         section["chat_template"] = "own"
     elif not is_real:  # any other template belongs to the model's own tokenizer
         section |= {"chat_template": "own", "chat_template_kwargs": {}}
-        template = chat_settings(config.model)
-        if template != {"chat_template": "own"}:
-            chosen = ", ".join(f"{name}={value}" for name, value in template.items())
-            replacements["chat template"] = (chosen, "the small tokenizer's own")
-    if not is_real:
-        small = "bytes and frequent pieces of the environment's own texts"
-        replacements["tokenizer"] = ("that of the model", small)
-    replacements |= _stand_ins(config)
     turns = min(TURNS, make_env(config).config.max_steps_per_episode)
     plain = on_any_machine(config)
     changes = {
@@ -158,12 +125,9 @@ def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, Replacements]
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
-    replacements["sizes"] = (
-        "as configured",
-        f"1 update on {ROLLOUTS} rollouts of {turns} turns of at most {ACTION} tokens, "
-        "2 episodes in each evaluation",
-    )
-    return plain.model_copy(update=changes), replacements
+    whose = "its own tokenizer" if is_real else "a small tokenizer"
+    words = f"a random {model.config.model_type} of {LAYERS} layers and width {WIDTH}, with {whose}"
+    return plain.model_copy(update=changes), words
 
 
 def _small_train(train: dict[str, Any]) -> dict[str, Any]:
