@@ -29,10 +29,9 @@ APPLE = Thing(id="apple_1", name="apple 1", indefinite="a", definite="the", desc
     [
         ("o.name", "apple 1"),
         ("o.desc or o.id", "apple_1"),
-        ("o.desc and o.name", None),
-        ("not o.desc", True),
-        ("'yes' if o.name == 'apple 1' else 'no'", "yes"),
-        ('o.name != "apple 1"', False),
+        ("o.indefinite + ' ' + o.name", "a apple 1"),
+        ("o.desc or 'no or ' + o.id", "no or apple_1"),
+        ("o", APPLE),
     ],
 )
 def test_expressions_have_pythons_values(expression, value):
@@ -50,6 +49,10 @@ def test_expressions_have_pythons_values(expression, value):
         "'a'" + " + 'a'" * 500,
         "(" * 400 + ")" * 400,
         "1 + 1",
+        "o.name or",
+        "not o.desc",
+        "o.name if o.desc else o.id",
+        "o.name; o.id",
     ],
 )
 def test_anything_else_is_refused(expression):
@@ -89,7 +92,7 @@ def test_code_in_a_games_grammar_is_not_run(task, tmp_path, mark, part, old, wor
     batch = env.run_trial([evil, task], AGENT)
     assert not mark.exists()
     assert "RefusedGame" in batch.rollouts[0].error
-    assert "Call is not allowed" in batch.rollouts[0].error
+    assert "may only join texts" in batch.rollouts[0].error
     assert batch.rollouts[1].error is None
 
 

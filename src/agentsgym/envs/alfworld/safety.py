@@ -1,14 +1,14 @@
 """Protects this process from an untrusted game file.
 
 TextWorld passes the expressions in a game's grammar, as in `{o.indefinite + ' ' + o.name | …}`, to
-Python's `eval`, so the author of a game file could run any code. This module evaluates only what
-games need: texts, the objects of a rule, their properties, `+`, `and`, `or`, `not`, `==`, `!=` and
-`… if … else …`. A game with any other expression is refused when it is loaded, and so is one whose
-names would overflow the planner's buffers.
+Python's `eval`, so the author of a game file could run any code. This module reads only what the
+grammars of ALFWorld have: texts and properties of the objects of a rule, joined by `+`, and `or`. A
+game with any other expression is refused when it is loaded, and so is one whose names would
+overflow the planner's buffers.
 """
 
-import ast
 import json
+import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +17,12 @@ from typing import Any
 from agentsgym.envs.extras import require
 
 MAX_CHARACTERS = 1000
-MAX_VALUE = 100_000
-FIELDS = frozenset(
-    {"id", "type", "name", "noun", "adj", "desc", "room_type", "definite", "indefinite"}
-)
+_FIELDS = "id|type|name|noun|adj|desc|room_type|definite|indefinite"
 """The attributes of TextWorld's `EntityInfo` that a game may read; all are texts or None."""
+_TERM = rf"""(?:\w+(?:\.(?:{_FIELDS}))?|'[^'\\]*'|"[^"\\]*")"""
+_SUM = rf"{_TERM}(?: *\+ *{_TERM})*"
+_EXPRESSION = re.compile(rf" *{_SUM}(?: +or +{_SUM})* *", re.ASCII)
+_PART = re.compile(r"""'([^']*)'|"([^"]*)"|(\w+)(?:\.(\w+))?""")
 
 MAX_LINE = 1000
 """The planner, in C, copies the names of facts and operators (one per input line) into buffers of
@@ -40,61 +41,37 @@ class RefusedGame(RuntimeError):
 @lru_cache(maxsize=4096)
 def compiled(expression: str) -> Evaluator:
     """The expression as a function of its variables. Raises RefusedGame."""
-    shown = repr(expression[:200])
-    if len(expression) > MAX_CHARACTERS:
-        raise RefusedGame(f"the expression {shown} is longer than {MAX_CHARACTERS} characters")
-    try:
-        return _compile(ast.parse(expression.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    if len(expression) > MAX_CHARACTERS or not _EXPRESSION.fullmatch(expression):
         raise RefusedGame(
-            f"a game's expression may only join texts and names of things: {shown} ({error})"
-        ) from None
+            "a game's expression may only join texts and names of things, in at most "
+            f"{MAX_CHARACTERS} characters: {expression[:200]!r}"
+        )
+    sums: list[list[re.Match[str]]] = [[]]
+    for part in _PART.finditer(expression):
+        if part[3] == "or":
+            sums.append([])
+        else:
+            sums[-1].append(part)
+
+    def value(variables: Mapping[str, Any]) -> Any:
+        options = (_sum([_value(part, variables) for part in parts]) for parts in sums)
+        return next(filter(None, options), "")
+
+    return value
 
 
-def _compile(node: ast.expr) -> Evaluator:
-    match node:
-        case ast.Constant(value=str() | int() as value):
-            return lambda variables: value
-        case ast.Name(id=name):
-            return lambda variables: _thing(variables, name)
-        case ast.Attribute(value=ast.Name(id=name), attr=field) if field in FIELDS:
-            return lambda variables: getattr(_thing(variables, name), field)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            first, second = _compile(left), _compile(right)
-            return lambda variables: _joined(first(variables), second(variables))
-        case ast.BoolOp(op=ast.And() | ast.Or() as op, values=values):
-            stop_at, parts = isinstance(op, ast.Or), [_compile(value) for value in values]
-            return lambda variables: _connected(stop_at, [part(variables) for part in parts])
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = _compile(operand)
-            return lambda variables: not inner(variables)
-        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as op], comparators=[right]):
-            same, one, other = isinstance(op, ast.Eq), _compile(left), _compile(right)
-            return lambda variables: (one(variables) == other(variables)) is same
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            condition, yes, no = _compile(test), _compile(body), _compile(orelse)
-            return lambda variables: yes(variables) if condition(variables) else no(variables)
-    raise ValueError(f"{type(node).__name__} is not allowed")
+def _sum(values: list[Any]) -> Any:
+    return values[0] if len(values) == 1 else "".join(str(value or "") for value in values)
 
 
-def _connected(stop_at: bool, values: list[Any]) -> Any:
-    """The value of `or` (the first true one, else the last) or `and`, as in Python."""
-    return next((value for value in values if bool(value) is stop_at), values[-1])
-
-
-def _thing(variables: Mapping[str, Any], name: str) -> Any:
-    try:
-        return variables[name]
-    except KeyError:
-        raise RefusedGame(f"a game's expression uses {name!r}, which its rule lacks") from None
-
-
-def _joined(first: Any, second: Any) -> str:
-    if not (isinstance(first, str) and isinstance(second, str)):
-        raise RefusedGame(f"a game's expression joins {first!r} and {second!r}: not two texts")
-    if len(first) + len(second) > MAX_VALUE:
-        raise RefusedGame(f"a game's expression makes a text of over {MAX_VALUE} characters")
-    return first + second
+def _value(part: re.Match[str], variables: Mapping[str, Any]) -> Any:
+    """A text, a thing of the rule, or a property of one."""
+    first, second, name, field = part.groups()
+    if name is None:
+        return first or second or ""
+    if name not in variables:
+        raise RefusedGame(f"a game's expression uses {name!r}, which its rule lacks")
+    return variables[name] if field is None else getattr(variables[name], field)
 
 
 def safe_expressions() -> list[tuple[Any, str, Any]]:
