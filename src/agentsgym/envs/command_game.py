@@ -7,7 +7,6 @@ sets `ALFWORLD_DATA`. All calls into an engine go through `contained`.
 
 import hashlib
 import os
-import random
 import sys
 import tempfile
 import threading
@@ -187,33 +186,22 @@ class CommandGameEnv(ListedTasks):
 class ExpertAgent(PrivilegedAgent):
     """Plays the commands that are known to win a game.
 
-    It makes a new plan after a command that was not in its plan: its own detour or another agent's
-    command.
-
-    Args:
-        detours: probability at each step of a random admissible command instead of the planned one.
-        seed: the seed of the detours.
+    It makes a new plan after a command that was not in its plan, of another agent.
     """
-
-    def __init__(self, *, detours: float = 0.0, seed: int = 0) -> None:
-        self.detours = detours
-        self.rng = random.Random(seed)
 
     def for_session(self, session: SessionView) -> Agent:
         """The player of one game."""
-        return _ExpertPlayer(self, session)
+        return _ExpertPlayer(session)
 
 
 class _ExpertPlayer:
-    def __init__(self, expert: ExpertAgent, session: SessionView) -> None:
-        self._expert, self._session = expert, session
+    def __init__(self, session: SessionView) -> None:
+        self._session = session
 
     def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
         """The next command of the plan ("look" if none is left); the agent's state holds the
         actions of the game so far and the rest of the plan."""
-        expert, session = self._expert, self._session
-        if expert.detours and expert.rng.random() < expert.detours:
-            return expert.rng.choice(session.admissible_actions() or ["look"]), None
+        session = self._session
         known, plan = agent_state or (None, ())
         if known != session.actions:
             plan = session.env.plan_after(session.task_data, session.actions)

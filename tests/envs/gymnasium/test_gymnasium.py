@@ -7,25 +7,13 @@ import pytest
 pytest.importorskip("gymnasium", reason="needs the extra gymnasium")
 
 import gymnasium
-import numpy as np
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import EnvPool, make
 from agentsgym.envs.gymnasium import GymnasiumEnv
-from agentsgym.envs.gymnasium.adapter import ValueTable, action_word
+from agentsgym.envs.gymnasium.adapter import action_word, best_values
 
 PRESETS = ["FrozenLake", "Taxi", "CliffWalking", "Blackjack"]
-
-
-def best_episode(env, task):
-    """Reward of playing `best_word` until the end."""
-    running, total = env._initialize_episode("s", task), 0.0
-    for _ in range(env.config.max_steps_per_episode):
-        running, reward, done, _ = env._step_episode("s", running, env.best_word(running))
-        total += reward
-        if done:
-            break
-    return total
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -42,20 +30,14 @@ def test_rows_make_the_same_environment_and_tasks_are_disjoint(name):
         assert len(set(starts)) == 25
 
 
-@pytest.mark.parametrize("name", ["FrozenLake", "Taxi", "CliffWalking"])
-def test_best_play_earns_what_the_reference_says(name):
-    env = make(f"Gymnasium/{name}", None, {"train_tasks": 10})
-    for row in env.get_train_dataset():
-        task = row["task_data"]
-        assert best_episode(env, task) == pytest.approx(env.reference_score(task))
-
-
 def test_known_values():
     assert make("Gymnasium/CliffWalking").reference_score({"seed": 0}) == -13
     config = {"map": "4x4", "slippery": True, "max_steps_per_episode": 100}
     lake = make("Gymnasium/FrozenLake", None, config)
     assert lake.reference_score({"seed": 0}) == pytest.approx(0.744, abs=0.002)
-    assert np.mean([best_episode(lake, {"seed": k}) for k in range(300)]) > 0.65
+    taxi = make("Gymnasium/Taxi", None, {"train_tasks": 300})
+    scores = [taxi.reference_score(row["task_data"]) for row in taxi.get_train_dataset()]
+    assert 2 <= min(scores) < max(scores) <= 15
     assert make("Gymnasium/Blackjack").reference_score({"seed": 0}) is None
 
 
@@ -110,11 +92,9 @@ def test_best_play_by_hand():
         0: {0: [(1.0, 0, 1.0, True)], 1: [(1.0, 1, 0.0, False)]},
         1: {0: [(0.5, 1, 3.0, True), (0.5, 1, 3.0, False)], 1: [(1.0, 0, 0.0, True)]},
     }
-    best = ValueTable(model, horizon=3)
-    assert best.value(0, 1) == 1.0 and best.action(0, 1) == 0
-    assert best.value(0, 2) == 3.0 and best.action(0, 2) == 1
-    assert best.value(1, 2) == 4.5
-    assert best.value(0) == 4.5
+    assert best_values(model, 1)[0] == 1.0
+    assert best_values(model, 2).tolist() == [3.0, 4.5]
+    assert best_values(model, 3)[0] == 4.5
 
 
 def test_an_environment_of_ones_own_takes_a_few_lines():

@@ -11,7 +11,7 @@ from agentsgym.envs.mastermind.best_play import ExactPlayer
 from agentsgym.envs.mastermind.codes import Feedback, feedback
 from expectations import guessed, guessed_with_hint
 
-KINDS = ("exact", "entropy", "minimax")
+KINDS = ("exact", "entropy")
 codes = st.integers(1, 4).flatmap(
     lambda length: st.tuples(*[st.tuples(*[st.integers(0, 4)] * length)] * 2)
 )
@@ -138,13 +138,11 @@ def test_exact_play_against_plain_search(size, plan):
     assert result.score == pytest.approx(best)
 
 
-def test_minimax_and_entropy_differ_from_exact_where_it_matters():
-    exact, entropy, minimax = (round(one.score, 4) for one in values(4, 3, 3))
-    assert exact == round(43 / 64, 4) > entropy > minimax
+def test_entropy_differs_from_exact_where_it_matters():
+    exact, entropy = (round(one.score, 4) for one in values(4, 3, 3))
+    assert exact == round(43 / 64, 4) > entropy
 
 
-def test_what_is_too_large_or_unknown_is_refused():
+def test_what_is_too_large_is_refused():
     with pytest.raises(ValueError, match="at most 64 codes"):
         ExactPlayer(CodeSpace(5, 3), TrialPlan(3))
-    with pytest.raises(ValueError, match="no player"):
-        make_player("oracle", CodeSpace(2, 2), TrialPlan(3))

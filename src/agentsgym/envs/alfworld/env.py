@@ -13,10 +13,10 @@ from agentsgym.envs.action_text import spoken
 from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame, solve
 from agentsgym.envs.alfworld.games import data_root, find_game, generated_tasks, official_tasks
 from agentsgym.envs.alfworld.generator import TASK_TYPES
-from agentsgym.envs.command_game import CommandGameEnv, ExpertAgent
+from agentsgym.envs.command_game import CommandGameEnv
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder
-from agentsgym.types import Agent, Tokenizer
+from agentsgym.types import Tokenizer
 
 GENERATED_TRAIN = 36
 GENERATED_EVAL = 12
@@ -164,17 +164,9 @@ class ALFWorldEnv(CommandGameEnv):
                 game.step(command)
         return game.plan()
 
-    def teacher_agent(self, *, detours: float = 0.0, seed: int = 0) -> Agent:
-        """The expert, who takes a random other action with probability `detours` at each step."""
-        return ExpertAgent(detours=detours, seed=seed)
-
-    def reference_steps(self, task_data: Mapping[str, Any]) -> int:
-        """Number of commands that the expert needs, for regret in steps."""
-        return len(self.expert_plan(task_data))
-
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """The expert's reward: 1.0 if its plan fits into the step limit, plus dense rewards."""
-        steps = self.reference_steps(task_data)
+        steps = len(self.expert_plan(task_data))
         if not steps:
             return None
         limit = self.config.max_steps_per_episode

@@ -27,50 +27,23 @@ EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
 
 _MAX_FRUITLESS = 2000
-_MAX_VALUES = 5_000_000
 
 Transition = tuple[float, int, float, bool]
 Model = Mapping[int, Mapping[int, Sequence[Transition]]]
 """Gymnasium's `P`: state to action to (probability, next state, reward, terminated)."""
 
 
-class ValueTable:
-    """The best expected sum of rewards, and the actions that achieve it.
+def best_values(model: Model, horizon: int) -> Floats:
+    """The best expected sum of rewards from each state within `horizon` steps, shape (states,).
 
     Rewards are not discounted; an episode ends at a terminal state or when no step remains.
-
-    Args:
-        model: Gymnasium's `P`, with states 0..S-1 and actions 0..A-1.
-        horizon: steps in an episode, H.
     """
-
-    def __init__(self, model: Model, horizon: int) -> None:
-        self.horizon = horizon
-        ends, rewards, weights = _arrays(model)
-        expected = (weights * rewards).sum(axis=2)
-        self.values: Floats = np.zeros((horizon + 1, len(model)))
-        """Value of state s with k steps left, shape [H + 1, S]."""
-        self.actions = np.zeros((horizon + 1, len(model)), dtype=np.int64)
-        """The best action there (among equals the one that ends sooner), shape [H + 1, S]; row 0
-        has no meaning."""
-        steps = np.zeros(len(model))
-        for left in range(1, horizon + 1):
-            continued = np.append(self.values[left - 1], 0.0)[ends]
-            worth = expected + (weights * continued).sum(axis=2)
-            duration = 1.0 + (weights * np.append(steps, 0.0)[ends]).sum(axis=2)
-            best = worth.max(axis=1)
-            among_best = np.where(worth >= best[:, None] - 1e-12, duration, np.inf)
-            self.values[left] = best
-            self.actions[left] = among_best.argmin(axis=1)
-            steps = among_best.min(axis=1)
-
-    def value(self, state: int, left: int | None = None) -> float:
-        """Expected sum of rewards from `state` with `left` steps remaining (default: all)."""
-        return float(self.values[self.horizon if left is None else left, state])
-
-    def action(self, state: int, left: int) -> int:
-        """A best action in `state` with `left` steps remaining, at least 1."""
-        return int(self.actions[left, state])
+    ends, rewards, weights = _arrays(model)
+    expected = (weights * rewards).sum(axis=2)
+    values: Floats = np.zeros(len(model))
+    for _ in range(horizon):
+        values = (expected + (weights * np.append(values, 0.0)[ends]).sum(axis=2)).max(axis=1)
+    return values
 
 
 def _arrays(model: Model) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
@@ -108,7 +81,7 @@ class GymnasiumEnv(ListedTasks):
     A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
     `raw_options` (arguments of `gymnasium.make` for a task) and `identity` (equal for tasks that
     are the same puzzle). `task_data` is `{"seed": int}`, the seed of the raw environment's
-    generator. Rewards are Gymnasium's. If the model `P` is available, best play is exact.
+    generator. Rewards are Gymnasium's. If the model `P` is available, the reference score is exact.
     """
 
     env_id: ClassVar[str] = ""
@@ -135,7 +108,7 @@ class GymnasiumEnv(ListedTasks):
     ) -> None:
         super().__init__(tokenizer, env_config)
         require("gymnasium", "gymnasium")
-        self._best_plays: dict[Hashable, ValueTable] = {}
+        self._best_values: dict[Hashable, Floats] = {}
 
     # -- what a subclass overrides --------------------------------------------------------------
 
@@ -264,35 +237,21 @@ class GymnasiumEnv(ListedTasks):
 
     # -- best play ------------------------------------------------------------------------------
 
-    def best_play(self, running: Running) -> ValueTable | None:
-        """Best play in this raw environment's model within the step limit; None if there is no
-        `P` or if its values would need too much memory."""
-        model = getattr(running.raw, "P", None)
-        if model is None or len(model) * self.config.max_steps_per_episode > _MAX_VALUES:
-            return None
-        key = self.model_key(running.raw)
-        if key not in self._best_plays:
-            self._best_plays[key] = ValueTable(model, self.config.max_steps_per_episode)
-        return self._best_plays[key]
-
     def model_key(self, raw: Any) -> Hashable:
         """Equal for raw environments with the same model `P`."""
         return None
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of best play, by value iteration; None if `best_play` returns None."""
+        """Expected reward of best play within the step limit, by value iteration; None for a raw
+        environment without a model `P`."""
         running = self.begin(task_data)
-        best = self.best_play(running)
-        return None if best is None else best.value(int(running.observation))
-
-    def best_word(self, running: Running) -> str:
-        """The name of a best action now. Raises ValueError without a model."""
-        best = self.best_play(running)
-        if best is None:
-            raise ValueError(f"{self.env_id} exposes no model, so its best play is unknown")
-        left = self.config.max_steps_per_episode - running.steps
-        number = best.action(int(running.observation), left)
-        return next(word for word, index in self.actions.items() if index == number)
+        model = getattr(running.raw, "P", None)
+        if model is None:
+            return None
+        key = self.model_key(running.raw)
+        if key not in self._best_values:
+            self._best_values[key] = best_values(model, self.config.max_steps_per_episode)
+        return float(self._best_values[key][int(running.observation)])
 
 
 def _make(env_id: str, options: str) -> Any:

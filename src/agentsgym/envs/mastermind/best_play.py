@@ -1,11 +1,10 @@
-"""Trials of Mastermind as numbers: their rewards, the players (exact, and greedy by entropy or by
-the worst case).
+"""Trials of Mastermind as numbers: their rewards, the players (exact, and greedy by entropy).
 
 Ties go to a guess that may be the code itself, then to the earlier code, so play is deterministic.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,8 +14,6 @@ from agentsgym.envs.mastermind.codes import CodeSpace, Feedback
 MAX_EXACT_CODES = 64
 _TIE = 1e-12
 _HURRY = 1e-9
-
-Score = Callable[[Sequence[int]], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +48,16 @@ def entropy(sizes: Sequence[int]) -> float:
     return -sum(size / total * math.log(size / total) for size in sizes)
 
 
-def smallest_worst(sizes: Sequence[int]) -> float:
-    """Minus the largest part, which Knuth's player (1977) maximizes."""
-    return -float(max(sizes))
-
-
 class GreedyPlayer:
-    """Takes the guess whose feedback splits the possible codes best, looking one step ahead.
+    """Takes the guess whose feedback tells most about the possible codes, looking one step ahead.
 
     On the last guess of a scored episode it only takes possible codes; in a free shot it may also
     use that guess to learn.
     """
 
-    def __init__(self, space: CodeSpace, plan: TrialPlan, score: Score = entropy) -> None:
+    def __init__(self, space: CodeSpace, plan: TrialPlan) -> None:
         self._space = space
         self._plan = plan
-        self._score = score
         self._chosen: dict[tuple[int, bool], int] = {}
 
     def choose(self, candidates: int, episode: int, left: int) -> int:
@@ -80,7 +71,7 @@ class GreedyPlayer:
     def _best(self, candidates: int, must_win: bool) -> int:
         best, highest = lowest(candidates), -math.inf
         for guess in _possible_first(self._space, candidates, only=must_win):
-            score = self._score([p.bit_count() for _, p in self._space.split(candidates, guess)])
+            score = entropy([p.bit_count() for _, p in self._space.split(candidates, guess)])
             if score > highest + _TIE:
                 best, highest = guess, score
         return best
@@ -182,12 +173,8 @@ def _possible_first(space: CodeSpace, candidates: int, *, only: bool = False) ->
 
 
 def make_player(kind: str, space: CodeSpace, plan: TrialPlan) -> Player:
-    """The player of that name: "exact", "entropy", "minimax", or "best": exact if there are few
-    enough codes, else entropy."""
+    """The player of that name: "exact", "entropy", or "best": exact if there are few enough codes,
+    else entropy."""
     if kind == "exact" or (kind == "best" and len(space) <= MAX_EXACT_CODES):
         return ExactPlayer(space, plan)
-    if kind in ("entropy", "best"):
-        return GreedyPlayer(space, plan, entropy)
-    if kind == "minimax":
-        return GreedyPlayer(space, plan, smallest_worst)
-    raise ValueError(f"no player {kind!r}; the players are 'best', 'exact', 'entropy', 'minimax'")
+    return GreedyPlayer(space, plan)

@@ -213,8 +213,8 @@ class MastermindEnv(KnownGame):
         return TrialPlan(steps, *self.played_as_one, cost)
 
     def player(self, kind: str = "best") -> Player:
-        """A reference player: "best" (exact up to 64 codes, else entropy), "exact", "entropy" or
-        "minimax"."""
+        """A reference player: "best" (exact up to 64 codes, else entropy), "exact" or
+        "entropy"."""
         if kind not in self._players:
             self._players[kind] = make_player(kind, self.space, self.plan)
         return self._players[kind]

@@ -3,9 +3,8 @@
 Names are loaded on first use; only then is verifiers imported.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from agentsgym.envs.extras import ensure
 from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentsgymEnv", "AgentsgymTaskset", "CannotKeep", "InProcessHarness", "VerifiersEnv"]
 
-_by_name = lazy_names(
+__getattr__ = lazy_names(
     __name__,
     {
         "AgentsgymEnv": "export",
@@ -28,9 +27,3 @@ _by_name = lazy_names(
         "VerifiersEnv": "env",
     },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        ensure("verifiers", "verifiers")
-    return _by_name(name)
