@@ -54,7 +54,9 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     """Request a reflection after the session's last episode, whose state is still the current one.
     The reflection is an action like any other, but not a step of the game: it has no reward of its
     own. None if the token budget has no room for it."""
-    if not session.observe(reflection_request(session)):
+    request = session.host._format_reflection(session.state, session.episodes[-1].reward)
+    request = checked_text(request, "_format_reflection")
+    if not session.observe(after_answer(session, request)):
         return None
     action = clean_action((yield session.request_action("reflection")))
     parsed = session.read(action)
@@ -73,13 +75,6 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
     )
     session.steps.append(step)
     return step
-
-
-def reflection_request(session: Session) -> str:
-    """The request to reflect on the finished episode (`carry="summary"`)."""
-    reward = session.episodes[-1].reward
-    request = session.host._format_reflection(session.state, reward)
-    return after_answer(session, checked_text(request, "_format_reflection"))
 
 
 def after_answer(session: Session, text: str) -> str:

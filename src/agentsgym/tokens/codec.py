@@ -184,7 +184,9 @@ class TemplateCodec:
         if tail is None:
             was = text + known[-new - 1]["content"]
             return Bridge(None, now, rewriting(was, now, known, new))
-        return Bridge(self.control.encode(self._after_stop(tail, action_ids)), now)
+        if action_ids:  # the end of turn that was sampled is there already
+            tail = self.control.without_leading(tail, action_ids[-1])
+        return Bridge(self.control.encode(tail), now)
 
     def _appended(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
         """As `_tail`, without the messages between opening and action; no tail if it has to be
@@ -318,10 +320,6 @@ class TemplateCodec:
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them count as ordinary text."""
         return self.control.encode(self.control.mark(text, own=True))
-
-    def _after_stop(self, tail: str, action_ids: Sequence[int]) -> str:
-        """Drop the end-of-turn tokens at the start of `tail`, up to the one that was sampled."""
-        return self.control.without_leading(tail, action_ids[-1]) if action_ids else tail
 
     def _turn_end(self) -> tuple[int, ...]:
         """The first control token that the template writes after an answer, and white space before

@@ -283,7 +283,8 @@ class CallReader:
                 continue
             end = next((n for n in range(at + 1, len(ids)) if ids[n] in self._ids), len(ids))
             closes = bool(self.closer) and end < len(ids) and ids[end] == self._ids[1]
-            calls += self._in_body(ids[at + 1 : end]) if closes or not self.closer else [None]
+            body = self._broken(ids[at + 1 : end])
+            calls += self._read(*body) if closes or not self.closer else [None]
             at = end + closes
         return self._text(outside), calls
 
@@ -326,13 +327,9 @@ class CallReader:
         begins = self._python_tag in ids or re.match(r'\{\s*"name"\s*:', text)
         return self._read(text) if begins else []
 
-    def _in_body(self, ids: Sequence[int]) -> _Read:
-        """The calls in the tokens between markers. Markers that are only spelled are broken up
-        until the calls have been read."""
-        return self._read(*self._broken(ids))
-
     def _broken(self, ids: Sequence[int]) -> tuple[str, str]:
-        """The text of ids, with a mark in markers that are only spelled; and the mark."""
+        """The text of ids, with a mark that breaks up markers which are only spelled until the
+        calls have been read; and the mark."""
         whole = self._tokenizer.decode(list(ids))
         mark = next((mark for mark in _MARKS if mark not in whole), _MARKS[0])
         pieces: list[str] = []

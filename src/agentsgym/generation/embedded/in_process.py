@@ -32,17 +32,6 @@ from agentsgym.types.requests import context_overflow
 _STOP_WINDOW = 16  # more tokens than a stop string is long; pieces may be empty or partial
 
 
-def ends_with_stop(tokenizer: Any, token_ids: Sequence[int], stops: Sequence[str]) -> bool:
-    """Whether the last of `token_ids` completed one of `stops` in the decoded text.
-
-    The text is decoded without special tokens, as in results. The function is called after every
-    token, so it is enough to decode a window at the end.
-    """
-    width = max(map(len, stops)) + _STOP_WINDOW
-    text = tokenizer.decode(list(token_ids[-width:]), skip_special_tokens=True)
-    return any(stop in text for stop in stops)
-
-
 class InProcessEngine(ABC):
     """An engine over `model` (a causal language model) and `tokenizer`. The subclass decides the
     order in which it reads and samples.
@@ -231,10 +220,16 @@ class InProcessEngine(ABC):
                 self._finish(session_id, "stop" if stopped[i] else "length")
 
     def _hits_stop_string(self, row: int) -> bool:
+        """Whether the last sampled token completed a stop string in the decoded text. As it is
+        called after every token, it is enough to decode a window at the end, without special
+        tokens, as in results."""
         table = self._table
-        request = self._requests[table.sessions[row] or ""]
-        sampled = table.tokens[row, table.context[row] : table.known[row]].tolist()
-        return ends_with_stop(self.tokenizer, sampled, request.sampling.stop)
+        stops = self._requests[table.sessions[row] or ""].sampling.stop
+        width = max(map(len, stops)) + _STOP_WINDOW
+        first = max(int(table.context[row]), int(table.known[row]) - width)
+        sampled = table.tokens[row, first : table.known[row]].tolist()
+        text = self.tokenizer.decode(sampled, skip_special_tokens=True)
+        return any(stop in text for stop in stops)
 
     def _finish(self, session_id: str, reason: FinishReason) -> None:
         """Close a request and make its result ready."""
