@@ -27,6 +27,7 @@ EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
 
 _MAX_FRUITLESS = 2000
+_MAX_VALUES = 5_000_000
 
 Transition = tuple[float, int, float, bool]
 Model = Mapping[int, Mapping[int, Sequence[Transition]]]
@@ -243,10 +244,10 @@ class GymnasiumEnv(ListedTasks):
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """Expected reward of best play within the step limit, by value iteration; None for a raw
-        environment without a model `P`."""
+        environment without a model `P`, and where it would take long."""
         running = self.begin(task_data)
         model = getattr(running.raw, "P", None)
-        if model is None:
+        if model is None or len(model) * self.config.max_steps_per_episode > _MAX_VALUES:
             return None
         key = self.model_key(running.raw)
         if key not in self._best_values:
