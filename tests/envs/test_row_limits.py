@@ -7,7 +7,6 @@ import pytest
 
 from agentsgym import MultistepEnv
 from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
-from agentsgym.envs.dataset import check_rows
 from agentsgym.rollout.processes import worker as worker_processes
 
 
@@ -77,16 +76,6 @@ def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
 def test_a_code_of_a_billion_pegs_is_not_even_counted():
     with pytest.raises(ConfigError, match="length"):
         make("Mastermind", None, {"length": 10**9})
-
-
-def test_a_row_repeats_the_sizes_of_an_environment_and_chooses_none_of_its_own():
-    pytest.importorskip("textarena")
-    disks = {"game_options": {"num_disks": 4}}
-    made = make("TextArena/TowerOfHanoi", None, disks)
-    assert EnvPool().get(made.get_train_dataset()[0]).config == made.config
-    endless = row("TextArena/TowerOfHanoi", {"game_options": {"num_disks": 10**9}}, seed=1)
-    [problem] = check_rows([endless], EnvPool())
-    assert "env_config.game_options: a row may only repeat" in problem
 
 
 def test_best_play_over_an_endless_horizon_is_not_known_instead_of_filling_the_memory():

@@ -45,8 +45,8 @@ class Mark:
 PATH = Mark()
 """Marks a setting that names a file or folder: dataset rows may name some only."""
 RESERVED = Mark()
-"""Marks a server's address, what is sent there as a key, or sizes that could fill the memory:
-dataset rows may only repeat what the program itself gave."""
+"""Marks a server's address, what is sent there as a key, or a program to run: dataset rows may only
+repeat what this program itself gave."""
 
 OptionalPath = Annotated[str | None, PATH]
 Tasks = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -3,14 +3,14 @@
 import importlib
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, create_model
 
 from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import require
-from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
+from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.envs.textarena.games import GAMES, ArenaGame, moves
 from agentsgym.envs.textarena.play import (
     Play,
@@ -21,7 +21,6 @@ from agentsgym.envs.textarena.play import (
     playable,
 )
 from agentsgym.types import Tokenizer
-from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
 EVAL_SEEDS_BEGIN = 1_000_000
@@ -43,9 +42,6 @@ class TextArenaEnv(ListedTasks):
         """The settings of a TextArena game; a game's class has its own `variant`."""
 
         variant: str = Field("", description="TextArena's variant of the game")
-        game_options: Annotated[dict[str, Any], RESERVED] = Field(
-            {}, description="arguments of the game's constructor, named as in TextArena"
-        )
         train_tasks: Tasks = Field(512, description="number of training seeds")
         eval_tasks: Tasks = Field(64, description="number of evaluation seeds")
 
@@ -57,13 +53,11 @@ class TextArenaEnv(ListedTasks):
         super().__init__(tokenizer, env_config)
         package = require("textarena", "textarena")
         self._examples: dict[int, str] = {}
-        self._random_countdown = (self.game.name, self.config.variant) == ("Countdown", "random")
-        self._env_id, defaults = self._variant(package)
-        self._options = self._checked_options(package)
-        if "max_steps_per_episode" not in self.env_config:
-            self._use_own_limit({**defaults, **self._options})
-        elif "max_turns" in self._accepted and "max_turns" not in self._options:
-            self._options["max_turns"] = self.config.max_steps_per_episode
+        variant, self._options = self.config.variant, dict[str, Any]()
+        if (self.game.name, variant) == ("Countdown", "random"):  # ours: TextArena has none
+            variant, self._options = "", {"numbers": None, "target": None}
+        self._env_id = f"{self.game.name}-v0{'-' if variant else ''}{variant}-raw"
+        self._limit_turns(package.envs.registration.ENV_REGISTRY[self._env_id])
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -125,8 +119,7 @@ class TextArenaEnv(ListedTasks):
     @property
     def one_puzzle(self) -> bool:
         """Whether every seed gives the same puzzle, so that there is only one task."""
-        own_choice = self.config.variant or self.config.game_options
-        return self.game.one_puzzle and not (self.game.name == "Countdown" and own_choice)
+        return self.game.one_puzzle and "numbers" not in self._options
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
         """The reward of perfect play if every task of the game can be solved, else None.
@@ -160,34 +153,15 @@ class TextArenaEnv(ListedTasks):
     def _begin(self, seed: int) -> Play:
         return begin(self.game, self._env_id, self._options, seed)
 
-    # -- configuration --------------------------------------------------------------------------
-
-    def _variant(self, package: Any) -> tuple[str, dict[str, Any]]:
-        """TextArena's raw id of the variant, and the constructor's arguments of that variant."""
-        variant = "" if self._random_countdown else self.config.variant
-        env_id = f"{self.game.name}-v0{'-' if variant else ''}{variant}-raw"
-        spec = package.envs.registration.ENV_REGISTRY[env_id]
-        return env_id, dict(spec.kwargs)
-
-    def _checked_options(self, package: Any) -> dict[str, Any]:
-        spec = package.envs.registration.ENV_REGISTRY[self._env_id]
-        module, _, name = spec.entry_point.partition(":")
-        raw_class = getattr(importlib.import_module(module), name)
-        self._accepted = set(inspect.signature(raw_class.__init__).parameters) - {"self"}
-        options = dict(self.config.game_options)
-        unknown = sorted(set(options) - self._accepted)
-        if unknown:
-            allowed = ", ".join(sorted(self._accepted)) or "none"
-            raise ConfigError(
-                f"{self.name}: env_config.game_options has the unknown option {unknown[0]!r}; "
-                f"allowed options are {allowed}"
-            )
-        if self._random_countdown:
-            options = {"numbers": None, "target": None, **options}
-        return options
-
-    def _use_own_limit(self, options: Mapping[str, Any]) -> None:
-        turns = next((options[key] for key in _TURN_OPTIONS if options.get(key)), None)
+    def _limit_turns(self, spec: Any) -> None:
+        """Give the game the configured limit, or take its own."""
+        if "max_steps_per_episode" in self.env_config:
+            module, _, name = spec.entry_point.partition(":")
+            raw_class = getattr(importlib.import_module(module), name)
+            if "max_turns" in inspect.signature(raw_class.__init__).parameters:
+                self._options["max_turns"] = self.config.max_steps_per_episode
+            return
+        turns = next((spec.kwargs[key] for key in _TURN_OPTIONS if spec.kwargs.get(key)), None)
         steps = self.game.steps if turns is None else turns + self.game.spare_steps
         self.config = self.config.model_copy(update={"max_steps_per_episode": steps})
 
