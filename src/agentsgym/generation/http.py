@@ -14,7 +14,7 @@ import os
 import random
 import ssl
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -36,7 +36,6 @@ _HEADERS = {
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SHOWN = 500  # characters of an error's body in messages
-_LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 
 
 def printable(text: str) -> str:
@@ -90,25 +89,6 @@ class Retries:
         for attempt in range(self.attempts - 1):
             delay = min(self.first_delay * 2.0**attempt, self.longest_delay)
             yield delay * random.uniform(0.5, 1.0)
-
-
-async def with_retries(
-    attempt: Callable[[], Awaitable[T]], retries: Retries, on_retry: Callable[[], None]
-) -> T:
-    """The result of `attempt`, which is made again after Unreachable, later if the server requested
-    it. Raises its last error."""
-    delays = None
-    while True:
-        try:
-            return await attempt()
-        except Unreachable as error:
-            delays = delays or retries.delays()
-            delay = next(delays, None)
-            if delay is None:
-                raise
-            delay = max(delay, min(error.wait or 0.0, _LONGEST_WAIT))
-        on_retry()
-        await asyncio.sleep(delay)
 
 
 class JsonClient:

@@ -12,13 +12,14 @@ from copy import copy
 from dataclasses import replace
 from typing import TypeVar
 
-from agentsgym.generation.http import JsonClient, Retries, with_retries
+from agentsgym.generation.http import JsonClient, Retries, Unreachable
 from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 from agentsgym.types.protocols import check_submitted
 
 T = TypeVar("T")
 _WATCH_SECONDS = 0.5
+_LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 _Answered = tuple[GenerationRequest, GenerationResult]
 
 
@@ -54,17 +55,20 @@ class RemoteEngine:
         raise NotImplementedError
 
     async def _ask(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """What `attempt` returns, which is made again after Unreachable. Raises its last error."""
-
-        def again() -> None:
-            self._totals["retries"] += 1
-
+        """What `attempt` returns, which is made again after Unreachable, later if the server
+        requested it. Raises its last error."""
         self._totals["requests"] += 1
-        try:
-            return await with_retries(attempt, self._retries, again)
-        except Exception:
-            self._totals["failures"] += 1
-            raise
+        delays = self._retries.delays()
+        while True:
+            try:
+                return await attempt()
+            except Exception as error:
+                if not isinstance(error, Unreachable) or (delay := next(delays, None)) is None:
+                    self._totals["failures"] += 1
+                    raise
+                delay = max(delay, min(error.wait or 0.0, _LONGEST_WAIT))
+            self._totals["retries"] += 1
+            await asyncio.sleep(delay)
 
     @property
     def stats(self) -> EngineStats:
