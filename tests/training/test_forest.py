@@ -94,6 +94,8 @@ def test_a_cut_falls_where_it_repeats_least():
     lengths, shared = np.full(5, 6), np.array([0, 4, 0, 4, 4])
     assert cuts(lengths, shared, 14) == [slice(0, 2), slice(2, 5)]
     assert cuts(lengths, shared, 18) == [slice(0, 5)]
+    # A full last pass would cut the first group.
+    assert cuts(lengths, np.array([0, 4, 4, 0, 4]), 14) == [slice(0, 3), slice(3, 5)]
     # Where every cut repeats something, as few as possible.
     lengths, shared = np.full(4, 6), np.array([0, 4, 1, 4])
     assert cuts(lengths, shared, 10) == [slice(0, 2), slice(2, 4)]
@@ -188,9 +190,10 @@ def test_a_family_is_equal_or_keeps_its_rows(
         assert close(results, 2e-5)
 
 
-@pytest.mark.parametrize("kind", ["checkpointing", "lora", "bf16"])
+@pytest.mark.parametrize("kind", ["checkpointing", "lora", "bf16", "padding"])
 def test_training_in_its_kinds(make_trainer, tiny_llama, monkeypatch, kind):
     options = {"gradient_checkpointing": kind == "checkpointing", "bf16": kind == "bf16"}
+    options |= {"pad_to_multiple_of": 16} if kind == "padding" else {}
     model = tiny_llama
     if kind == "lora":
         model = get_peft_model(tiny_llama, LoraConfig(r=4, target_modules="all-linear"))

@@ -3,6 +3,7 @@ gives what the model's own logits give, and training with one is training with t
 
 import pytest
 import torch
+from peft import PromptTuningConfig, get_peft_model
 from trl.trainer import utils as trl_utils
 
 from agentsgym.training import trl_base
@@ -27,7 +28,7 @@ def gradient_of(model, logps, entropy):
 
 
 def scored(model, number=4):
-    with hidden_states_at(model, BEFORE[:number]):
+    with hidden_states_at(model, BEFORE[:number], IDS.numel()):
         output = model(input_ids=IDS, shift_labels=LABELS[None, :number], fused_lm_head=True)
     return gradient_of(model, output.log_probs[0], output.entropy[0])
 
@@ -60,6 +61,16 @@ def test_our_head_scores_labels_with_the_models_own_logits(model_type):
 def test_no_label_at_all_is_a_differentiable_zero_of_our_head(tiny_llama):
     add_own_head(tiny_llama, 1.0)
     assert not any(part.any() for part in scored(tiny_llama, 0))
+
+
+def test_virtual_tokens_of_prompt_tuning_are_no_tokens_of_the_pass(tiny_llama):
+    model = get_peft_model(
+        tiny_llama, PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)
+    )
+    with hidden_states_at(model, BEFORE, IDS.numel()):
+        logits = model(input_ids=IDS).logits[0]
+    expected = model(input_ids=IDS).logits[:, 3:].flatten(0, 1)[BEFORE]
+    torch.testing.assert_close(logits, expected)
 
 
 def test_other_calls_stay_what_they_are(tiny_llama):

@@ -247,7 +247,7 @@ def target_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.T
     device = next(model.parameters()).device
     ids, weights = ids.to(device), weights.to(device)
     targets = weights[:, 1:] > 0
-    with hidden_states_at(model, targets.flatten().nonzero()[:, 0]):
+    with hidden_states_at(model, targets.flatten().nonzero()[:, 0], targets.numel()):
         logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0].float()
     losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:][targets], reduction="none")
     return (losses * weights[:, 1:][targets]).sum()

@@ -110,7 +110,7 @@ class Scorer:
         index = torch.from_numpy(layout.index(chunk.row, chunk.position - 1)).to(device)
         options = {"output_router_logits": True} if aux_loss else {}
         tiles = fused_head_tiles(device, plain.config.get_text_config().vocab_size)
-        with self._accelerator.autocast(), tiles, hidden_states_at(plain, index):
+        with self._accelerator.autocast(), tiles, hidden_states_at(plain, index, layout.size):
             output = model(
                 **layout.inputs(device),
                 shift_labels=chunk.targets[None],
@@ -131,7 +131,7 @@ class Scorer:
         index = torch.from_numpy(layout.index(row, position)).to(device)
         with (
             self._accelerator.autocast(),
-            hidden_states_at(plain, index),
+            hidden_states_at(plain, index, layout.size),
             self.reading(model, layout),
         ):
             output = model(**layout.inputs(device), use_cache=False)
