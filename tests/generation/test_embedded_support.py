@@ -7,6 +7,7 @@ import transformers
 from generation_helpers import assert_exact, build_model
 
 from agentsgym.generation import EmbeddedEngine, PlainEngine, UnsupportedModelError
+from agentsgym.generation.embedded.attention import ATTENTION_NAME, packed_attention_on
 from agentsgym.types import GenerationRequest, SamplingParams
 from family_models import TINY_SHAPE
 
@@ -93,3 +94,13 @@ def test_contexts_end_where_positions_change(tokenizer: Any, engine: Any) -> Non
     (result,) = engine.poll()
     assert (len(result.token_ids), result.finish_reason) == (4, "length")
     assert_exact(model, [5] * 60, result)
+
+
+def test_parts_for_images_keep_their_attention():
+    config = transformers.Gemma3Config()
+    config._attn_implementation = {"text_config": "sdpa", "vision_config": "eager"}
+    with packed_attention_on(config):
+        assert config.text_config._attn_implementation == ATTENTION_NAME
+        assert config.vision_config._attn_implementation == "eager"
+    assert config.text_config._attn_implementation == "sdpa"
+    assert config.vision_config._attn_implementation == "eager"

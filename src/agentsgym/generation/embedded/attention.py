@@ -244,6 +244,7 @@ def packed_attention_on(config: Any) -> Iterator[None]:
 
     Raises RuntimeError if somebody else, in another thread, is running the model right now.
     """
+    config = config.get_text_config()  # parts for images keep theirs
     before = config._attn_implementation
     if before == ATTENTION_NAME:
         raise RuntimeError(

@@ -29,10 +29,10 @@ _WASTE = 1.3
 
 
 def by_prefix(rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Ints]:
-    """Rows in the descending order of their ids, and how many tokens each shares with the row
-    before it: int64, shape (rows,). No other order shares more, or has longer and fewer branches.
+    """Rows in the descending order of their ids' bytes, and how many tokens each shares with the
+    row before it: int64, shape (rows,). No other order shares more, or has longer branches.
     """
-    ordered = sorted(rows, key=lambda row: row.token_ids.astype(">i4").tobytes(), reverse=True)
+    ordered = sorted(rows, key=lambda row: row.token_ids.tobytes(), reverse=True)
     shared = np.zeros(len(ordered), np.int64)
     for i in range(1, len(ordered)):
         shared[i] = _common(ordered[i - 1].token_ids, ordered[i].token_ids)
