@@ -11,11 +11,11 @@ from agentsgym.envs.classical_reasoning.answers import (
     number,
 )
 from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.questions import PlainQuestion
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 
 
 def question_of(right, kind="auto"):
-    return PlainQuestion(question="q", answer=right, kind=kind)
+    return KnownQuestion(question="q", answer=right, kind=kind)
 
 
 CHOICES = "Which?\nA) red\nB) blue\nC) green"

@@ -119,7 +119,7 @@ GYM_ROW = {
         ({"task": "no_such_task"}, "is not supported: its scorer evaluates the answer"),
         ({"task": 5}, "task must be a string, got 5"),
         ({"metadata": [1]}, "metadata must be a dictionary"),
-        ({"answer": "1"}, "answer must be a list"),
+        ({"kind": "exact"}, "only questions of kind reasoning_gym have a task"),
     ],
 )
 def test_a_bad_row_fails_its_session_with_a_sentence(change, message):

@@ -8,7 +8,6 @@ from agentsgym.envs.classical_reasoning import BadQuestions, load_questions
 from agentsgym.envs.classical_reasoning.answers import kind_of
 from agentsgym.envs.classical_reasoning.questions import (
     KnownQuestion,
-    PlainQuestion,
     shipped_questions,
 )
 
@@ -28,8 +27,8 @@ def test_rows_with_texts_numbers_lists_and_kinds(tmp_path):
         {"question": "Which fruit?", "answer": ["apple", "pear"], "kind": "exact"},
     )
     questions = load_questions(path)
-    assert questions[0] == PlainQuestion(question="What is 1 + 1?", answer=["2"])
-    assert questions[1] == PlainQuestion(
+    assert questions[0] == KnownQuestion(question="What is 1 + 1?", answer=["2"])
+    assert questions[1] == KnownQuestion(
         question="Which fruit?", answer=["apple", "pear"], kind="exact"
     )
     assert [KnownQuestion.from_task(q.as_task()) for q in questions] == questions

@@ -17,7 +17,7 @@ from typing import Any
 from agentsgym.child_process import bare_environment, start_python
 from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of
 from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, same_answer
-from agentsgym.envs.classical_reasoning.questions import GymQuestion, KnownQuestion
+from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 from agentsgym.envs.extras import ensure
 
 START_SECONDS = 120.0
@@ -60,7 +60,7 @@ class Grader:
         Raises MissingExtra if a package for mathematics or reasoning-gym is missing, and
         GraderFailed if no process starts.
         """
-        if isinstance(question, GymQuestion):
+        if question.kind == "reasoning_gym":
             return self._is_right_in_gym(question, answer)
         return any(self._matches(question, right, answer, grading) for right in question.answer)
 
@@ -82,7 +82,7 @@ class Grader:
         both = readable(right) and readable(answer)
         return both and self._verdict("math", right=right, answer=answer)
 
-    def _is_right_in_gym(self, question: GymQuestion, answer: str) -> bool:
+    def _is_right_in_gym(self, question: KnownQuestion, answer: str) -> bool:
         if question.task in TEXT:
             return any(same_answer(answer, right) for right in question.answer)
         ensure("reasoning_gym", "reasoning")

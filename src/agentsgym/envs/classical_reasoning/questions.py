@@ -36,51 +36,39 @@ def _listed(value: Any) -> Any:
 
 
 class KnownQuestion(Section):
-    """A question, its right answers, and how answers are compared: as one of the kinds exact,
-    choice, number and math, "auto" (decided by the right answer), or by reasoning-gym."""
+    """A question, its right answers (a text, a number, or a list of these, of which each counts as
+    right), and how answers are compared: as one of the kinds exact, choice, number and math, "auto"
+    (decided by the right answer), or by reasoning-gym's scorer of `task`, which needs `metadata`.
+    """
 
     model_config = ConfigDict(frozen=True)
-
-    question: str
-    answer: list[str] = Field(min_length=1)
-    kind: str = "auto"
-
-    def as_task(self) -> dict[str, Any]:
-        """The question in the form of `task_data`."""
-        return self.model_dump(exclude_defaults=True)
-
-    @staticmethod
-    def from_task(row: Any) -> "KnownQuestion":
-        """The inverse of `as_task`. Raises ConfigError with the row's problem."""
-        if not isinstance(row, Mapping):
-            raise ConfigError(f"must be a mapping with question and answer, got {short_repr(row)}")
-        kind = GymQuestion if row.get("kind") == "reasoning_gym" else PlainQuestion
-        return read(kind, dict(row))
-
-
-class PlainQuestion(KnownQuestion):
-    """A question in a file or a task. `answer` is a text, a number, or a list of these, of which
-    each counts as right."""
 
     question: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
     answer: Annotated[
         list[Annotated[str, BeforeValidator(_text)]], BeforeValidator(_listed), Field(min_length=1)
     ]
-    kind: Literal["exact", "choice", "number", "math", "auto"] = "auto"
-
-
-class GymQuestion(KnownQuestion):
-    """A question of reasoning-gym's `task`, with the `metadata` that the package's scorer needs."""
-
-    kind: Literal["reasoning_gym"]
-    task: str
+    kind: Literal["exact", "choice", "number", "math", "auto", "reasoning_gym"] = "auto"
+    task: str = ""
     metadata: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
 
     @model_validator(mode="after")
     def _is_offered(self) -> Self:
-        if not is_offered(self.task):
+        if self.kind != "reasoning_gym" and (self.task or self.metadata):
+            raise ValueError("only questions of kind reasoning_gym have a task and metadata")
+        if self.kind == "reasoning_gym" and not is_offered(self.task):
             raise ValueError(f"reasoning-gym's {self.task!r:.60} is not supported: {REFUSAL}")
         return self
+
+    def as_task(self) -> dict[str, Any]:
+        """The question in the form of `task_data`."""
+        return self.model_dump(exclude_defaults=True)
+
+    @classmethod
+    def from_task(cls, row: Any) -> "KnownQuestion":
+        """The inverse of `as_task`. Raises ConfigError with the row's problem."""
+        if not isinstance(row, Mapping):
+            raise ConfigError(f"must be a mapping with question and answer, got {short_repr(row)}")
+        return read(cls, dict(row))
 
 
 def load_questions(path: str | Path) -> list[KnownQuestion]:
@@ -156,11 +144,13 @@ def _distinct(package: ModuleType, task: str, count: int, seed: int) -> list[Kno
     for entry in package.create_dataset(task, seed=seed, size=2 * count):
         if len(questions) == count:
             break
+        if not str(entry["answer"]).strip():
+            continue  # nobody can say it
         text = str(entry["question"])
         metadata = json.loads(json.dumps(entry["metadata"])) if task in PLAIN else {}
         questions.setdefault(
             text,
-            GymQuestion(
+            KnownQuestion(
                 question=text,
                 answer=[str(entry["answer"])],
                 kind="reasoning_gym",
