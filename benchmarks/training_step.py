@@ -39,10 +39,7 @@ import torch
 from common import NEW_TOKENS, OBSERVED_TOKENS, Played
 from transformers import TrainerCallback
 
-try:
-    from agentsgym.training.loss import forest
-except ImportError:
-    forest = None
+from agentsgym.training.loss import forest
 
 SIDES = ("ours", "trl")
 KINDS = ("forest", "rows")
@@ -308,6 +305,8 @@ def _train(args: argparse.Namespace) -> None:
             "threads": args.threads,
             "signal_check": False,
         }
+        if args.dtype:
+            changes["model.dtype"] = args.dtype
         if args.quick:
             changes["train.per_device_train_batch_size"] = 16
         train_run(load_config(preset, changes))
@@ -358,9 +357,7 @@ def _of_update(
 
 def _learning_from(kind: str) -> AbstractContextManager[Any]:
     """Inside the block rows share prefixes where that pays, or never."""
-    if kind == "forest" or forest is None:
-        return nullcontext()
-    return patch.object(forest, "PAYS_FROM", math.inf)
+    return nullcontext() if kind == "forest" else patch.object(forest, "PAYS_FROM", math.inf)
 
 
 def _gradient(model: Any) -> torch.Tensor:
@@ -403,7 +400,7 @@ def main() -> None:
     parser.add_argument(
         "--model", default="tiny", choices=("tiny", "smollm2", *map(str, common.LLAMAS))
     )
-    parser.add_argument("--dtype", help="of a Llama: float32 (CPU) or bfloat16 (CUDA) if left out")
+    parser.add_argument("--dtype", help="float32 (CPU) or bfloat16 (CUDA), or the preset's own")
     parser.add_argument("--only", choices=SIDES, help="one side alone, for its memory")
     args = parser.parse_args()
     common.set_up(args)
