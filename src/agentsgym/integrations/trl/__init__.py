@@ -4,8 +4,13 @@
 `episode_reward` is their reward.
 """
 
-from agentsgym.integrations.trl.prompts import prompt_dataset, task_prompt
-from agentsgym.integrations.trl.rollouts import RolloutFunc, episode_reward, rollout_func
+from agentsgym.integrations.trl.rollouts import (
+    RolloutFunc,
+    episode_reward,
+    prompt_dataset,
+    rollout_func,
+    task_prompt,
+)
 
 __all__ = [
     "RolloutFunc",

@@ -1,23 +1,24 @@
 """TRL's `rollout_func`: trials of our environments as token sequences.
 
 The rollouts are those of `GRPOEnvTrainer`: the same engine, seeds and tokens. TRL takes one
-sequence and one reward for each."""
+sequence and one reward for each. It hands its `rollout_func` prompts and nothing else, so a prompt
+is the JSON of a dataset row."""
 
+import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.credit import table_of
 from agentsgym.envs import EnvPool, MultistepEnv
-from agentsgym.envs.dataset import TaskRow
+from agentsgym.envs.dataset import TaskRow, check_row
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.integrations.trl.prompts import rows_of, task_prompt
 from agentsgym.rollout import play
 from agentsgym.tokens.calls import REASONS
 from agentsgym.training.chat_templates import template_options
@@ -32,6 +33,47 @@ from agentsgym.types import (
     Trust,
     session_seed,
 )
+from agentsgym.types.text import short_repr
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+def task_prompt(row: Mapping[str, Any]) -> str:
+    """The prompt that stands for a row of the dataset schema: its JSON. For a stream:
+    `stream.map(lambda row: {"prompt": task_prompt(row)})`."""
+    return json.dumps(check_row(row, 0), ensure_ascii=False)
+
+
+def prompt_dataset(rows: Iterable[Mapping[str, Any]]) -> "Dataset":
+    """A dataset of one column `prompt`, for TRL, of the rows of ours.
+
+    Raises ValueError with the number of a row that does not follow the row schema.
+    """
+    from datasets import Dataset
+
+    prompts = [task_prompt(check_row(row, number)) for number, row in enumerate(rows)]
+    return Dataset.from_dict({"prompt": prompts})
+
+
+def rows_of(prompts: Sequence[Any]) -> list[TaskRow]:
+    """The rows that prompts stand for; a prompt is a text, or messages of which the last one is
+    the text. Raises ValueError with the number of a prompt that stands for none."""
+    return [_row(prompt, number) for number, prompt in enumerate(prompts)]
+
+
+def _row(prompt: Any, number: int) -> TaskRow:
+    text = prompt
+    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], Mapping):
+        text = prompt[-1].get("content")
+    try:
+        return check_row(json.loads(text), number)
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError(
+            f"prompt {number} is no task: {short_repr(text, 200)}; make the trainer's datasets "
+            "with agentsgym.integrations.trl.prompt_dataset(rows)"
+        ) from None
+
 
 _WHY = {
     "template": "the chat template rewrote the history (agentsgym tokens MODEL says where)",
