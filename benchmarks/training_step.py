@@ -43,8 +43,10 @@ from agentsgym.training.loss import forest
 
 SIDES = ("ours", "trl")
 KINDS = ("forest", "rows")
-TOLERANCE = {"float32": 1e-4, "bfloat16": 0.05}
-"""How far the gradients may be from each other, relative to their norm."""
+TOLERANCE = {"float32": 1e-4, "bfloat16": 0.15}
+"""How far the gradients may be from each other, relative to their norm. In bfloat16 each is itself
+0.06 from the one in float32 (SmolLM2's preset), so `--dtype float32` shows that both are the same.
+"""
 
 # As templates of thinking models: only the answer remains of earlier turns, here its last word, and
 # each step has its own thought, so each is a row of its own.
