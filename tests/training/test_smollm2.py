@@ -62,5 +62,6 @@ train:
   save_steps: 1
   beta: 0.01
 eval: {episodes: 4}
+signal_check: false
 threads: 2
 """

@@ -167,7 +167,9 @@ def _torch_attention(
         return scaled_dot_product_attention(
             query, key, value, attn_mask=mask, dropout_p=layer.dropout, scale=layer.scale
         )
-    if kv_heads != heads:
+    # Torch's kernels for GPUs take either shared keys or a mask.
+    share = kv_heads != heads and query.device.type == "cpu"
+    if kv_heads != heads and not share:
         key = key.repeat_interleave(heads // kv_heads, dim=1)
         value = value.repeat_interleave(heads // kv_heads, dim=1)
     out = scaled_dot_product_attention(
@@ -178,6 +180,7 @@ def _torch_attention(
         dropout_p=layer.dropout,
         is_causal=mask is None,
         scale=layer.scale,
+        enable_gqa=share,
     )
     return out.transpose(1, 2)
 
