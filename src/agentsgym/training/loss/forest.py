@@ -24,8 +24,9 @@ PAYS_FROM = 1.2
 """Padded tokens per token of the forest from which it is faster than padded rows (measured,
 benchmarks/README.md)."""
 
-# Padded products of queries and keys per real one, up to which branches attend together.
-_WASTE = 1.3
+# Branches attend together if padding adds at most this share to their products of queries and keys,
+# or so few that another call of the kernel would cost more.
+_WASTE, _FEW = 0.3, 8192
 
 
 def by_prefix(rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Ints]:
@@ -144,8 +145,8 @@ class Forest:
 
 
 def _alike(starts: Ints, lengths: Ints) -> Iterator[Ints]:
-    """The rows that have a branch, in groups of similar shape: padded to the longest branch and
-    path of its group, attention has at most `_WASTE` times the products that it needs."""
+    """The rows that have a branch, in groups of similar shape, which are padded to the longest
+    branch and path of the group."""
     sizes = lengths - starts
     group: list[int] = []
     needed = 0
@@ -155,7 +156,8 @@ def _alike(starts: Ints, lengths: Ints) -> Iterator[Ints]:
             continue
         widest = max(shape[0], sizes[i]), max(shape[1], lengths[i])
         products = needed + sizes[i] * lengths[i]
-        wasteful = (len(group) + 1) * widest[0] * widest[1] > _WASTE * products
+        waste = (len(group) + 1) * widest[0] * widest[1] - products
+        wasteful = waste > max(_WASTE * products, _FEW)
         # Branches from the first token need no mask if they are by themselves.
         if group and (wasteful or (starts[i] > 0) != (starts[group[0]] > 0)):
             yield np.array(group)
