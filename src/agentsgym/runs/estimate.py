@@ -26,10 +26,10 @@ from agentsgym.generation.factory import choose
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.launch import on_any_machine
 from agentsgym.runs.models.adapters import new_adapter
-from agentsgym.runs.models.builtin import model_place
+from agentsgym.runs.models.builtin import SHAPE, model_place
 from agentsgym.runs.models.load import stored_adapter
 from agentsgym.runs.models.pretrained import device_in_use, dtype_of, source_of
-from agentsgym.runs.settings import TINY, RunConfig
+from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.runs.warm_start import settings_of, warm_starts
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def _config_of(config: RunConfig) -> Any:
             num_attention_heads=tiny.heads,
             tie_word_embeddings=True,
         )
+    if path == SMOLLM2:
+        return LlamaConfig(**SHAPE)
     stored = stored_adapter(section)
     place = model_place(path if stored is None else stored.base)
     try:

