@@ -71,7 +71,7 @@ test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
 test-trl: $(VENVS)/.venv-trl-1.9/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
 		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training \
-		tests/integrations/test_trl.py tests/integrations/test_trl_tools.py)
+		tests/integrations/test_trl.py)
 
 test-axolotl: $(VENVS)/.venv-axolotl/.installed
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-axolotl/bin/python -m pytest \
