@@ -17,7 +17,7 @@ from agentsgym.training.loss import forest
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.forest import Forest, by_prefix, cuts
 from agentsgym.training.loss.logprobs import Scorer
-from agentsgym.training.trl_base import add_own_head
+from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head
 from agentsgym.types import StepSpan
 from family_models import CHANGES, family_model
 from training.cells import Cell
@@ -183,7 +183,8 @@ def test_a_family_is_equal_or_keeps_its_rows(
     rollouts = cell.for_trainer()["rollouts"]
     trainer.weigh_rollouts([rollouts])
     results = gradients(trainer, rollouts, monkeypatch)
-    if model_type in OTHERS:
+    # Without its soft cap, as transformers 5.16 computes it, Gemma 2 is another model in a forest.
+    if model_type in OTHERS or (model_type == "gemma2" and not TRL_HAS_HEAD):
         assert results[0][2] == results[1][2]
         assert "reads common prefixes of rows again: " in caplog.text
     else:
