@@ -11,6 +11,11 @@ def is_adapted(model: Any) -> bool:
     return hasattr(model, "peft_config") and hasattr(model, "active_adapter")
 
 
+def without_adapter(model: Any) -> Any:
+    """The Hugging Face model that PEFT wraps, or the model itself."""
+    return model.get_base_model() if is_adapted(model) else model
+
+
 def positions_of(config: Any) -> int | None:
     """The longest sequence that a model of `config` reads; None: no bound.
 

@@ -24,7 +24,7 @@ from transformers.utils import ModelOutput
 from trl import GRPOTrainer
 from trl.trainer import utils
 
-from agentsgym.generation.models import is_adapted
+from agentsgym.generation.models import is_adapted, without_adapter
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
 from agentsgym.training.reference import load_reference, save_reference
 
@@ -60,7 +60,7 @@ class LabeledOutput(ModelOutput):  # type: ignore[misc]
 def ensure_head(model: Any, temperature: float) -> None:
     """Give `model` a head at this temperature if TRL's trainer did not."""
     if not TRL_HAS_HEAD:
-        add_own_head(_core(model), temperature)
+        add_own_head(without_adapter(model), temperature)
 
 
 @contextmanager
@@ -99,11 +99,6 @@ def add_own_head(model: Any, temperature: float) -> None:
         )
 
     model.forward = MethodType(forward, model)
-
-
-def _core(model: Any) -> Any:
-    """The model inside its adapter."""
-    return model.get_base_model() if is_adapted(model) else model
 
 
 def _score_labels(output: Any, labels: torch.Tensor, temperature: float) -> LabeledOutput:

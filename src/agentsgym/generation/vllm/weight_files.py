@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentsgym.generation.models import is_adapted
+from agentsgym.generation.models import is_adapted, without_adapter
 from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
@@ -157,7 +157,7 @@ def served_model(
             "the model is already sharded over processes, so the servers cannot be launched with "
             "it: start them yourself (engine.urls)"
         )
-    base = model.get_base_model() if is_adapted(model) else model
+    base = without_adapter(model)
     state = {_without_peft(name): tensor for name, tensor in base.state_dict().items()}
     state.pop(None, None)
     folder = _origin(base.config)

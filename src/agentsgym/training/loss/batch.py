@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from agentsgym.generation.models import is_adapted
+from agentsgym.generation.models import without_adapter
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.records import Floats, Ints
 
@@ -224,8 +224,7 @@ def hidden_states_at(model: Any, index: torch.Tensor, size: int) -> Iterator[Non
         output.last_hidden_state = hidden.flatten(0, 1).index_select(0, index)[None]
         return output
 
-    core = model.get_base_model() if is_adapted(model) else model
-    handle = core.base_model.register_forward_hook(pick)
+    handle = without_adapter(model).base_model.register_forward_hook(pick)
     try:
         yield
     finally:
