@@ -118,11 +118,6 @@ CASES = {
         ["40% of the actions", "8 agent tokens"],
         "train-39/2/0",
     ),
-    "exhausted_budget": (
-        {"line": changed(stop__max_rollout_tokens=0.3, stop__done=0.7)},
-        ["30% of the scored episodes"],
-        None,
-    ),
     "no_signal": (
         {"line": changed(groups_without_signal=1.0, win_rate=0.0, reward=0.0), "rollouts": lost},
         ["16 of 16 groups", "median 0", "is 100% in steps 33 to 40, and was 100% in step 1"],
@@ -135,11 +130,6 @@ CASES = {
         },
         ["reward 0.245 in steps 1 to 8, 0.565 in steps 33 to 40", "win rate 56% and then 24%"],
         "train-39/0/3",
-    ),
-    "reward_falls": (
-        {"line": changed(reward=lambda s: 0.6 - 0.01 * s)},
-        ["reward 0.555 in steps 1 to 8, 0.235 in steps 33 to 40"],
-        "train-39/0/2",
     ),
     "one_action": (
         {"line": changed(win_rate=0.25, reward=0.25), "rollouts": same_action},
@@ -305,14 +295,6 @@ def test_a_model_that_beats_the_reference_before_training_is_reported(tmp_path):
     assert (
         "the model 1.2 before training" in the_fault(write_run(tmp_path, before=shaped)).evidence[0]
     )
-
-
-def test_held_out_tasks_that_are_played_worse_after_training_are_reported(tmp_path):
-    run = write_run(tmp_path, after=figures(reward=0.1, reward_ci95=(0.05, 0.15)))
-    finding = the_fault(run)
-    assert finding.fault == "reward_falls" and "0.3 before and 0.1 after" in finding.evidence[0]
-    same = write_run(tmp_path / "same", after=figures(reward=0.2, reward_ci95=(0.1, 0.25)))
-    assert faults_in(same) == []
 
 
 def test_a_short_run_tells_no_trends():

@@ -7,7 +7,6 @@ from dataclasses import replace
 from agentsgym.report.doctor.actions import (
     calls_break,
     calls_never_run,
-    exhausted_budget,
     malformed_actions,
     rows_break,
     truncated_actions,
@@ -24,7 +23,6 @@ from agentsgym.report.doctor.rewards import (
     no_signal,
     reference_loses,
     reward_against_wins,
-    reward_falls,
 )
 
 RULES: Mapping[str, Callable[[Evidence], Fault | None]] = {
@@ -35,8 +33,6 @@ RULES: Mapping[str, Callable[[Evidence], Fault | None]] = {
         calls_never_run,
         malformed_actions,
         truncated_actions,
-        exhausted_budget,
-        reward_falls,
         reward_against_wins,
         one_action,
         entropy_gone,

@@ -16,7 +16,6 @@ _RAN = 0.01
 _MOST_CALLS = 0.5
 """Rows that a program's changed conversations begin per rollout."""
 _LONGEST = 60
-_BUDGET = "max_rollout_tokens"
 
 
 def malformed_actions(evidence: Evidence) -> Fault | None:
@@ -127,23 +126,6 @@ def truncated_actions(evidence: Evidence) -> Fault | None:
     )
 
 
-def exhausted_budget(evidence: Evidence) -> Fault | None:
-    """10 % of the episodes end because the rollout's tokens are used up."""
-    curve = evidence.high(f"stop/{_BUDGET}", _MOST)
-    if curve is None:
-        return None
-    return Fault(
-        "Many episodes end because the tokens of the rollout are used up.",
-        (share_now(curve, "the scored episodes"),),
-        (
-            "a higher train.max_rollout_tokens",
-            "fewer steps (max_steps_per_episode), or shorter observations",
-        ),
-        examples(evidence.recent, _exhausted),
-        curve.recent.steps,
-    )
-
-
 def _lengths(evidence: Evidence) -> Iterator[str]:
     curve = evidence.curve("agent_tokens")
     if curve is not None:
@@ -152,10 +134,6 @@ def _lengths(evidence: Evidence) -> Iterator[str]:
 
 def _cut(one: Contents) -> Iterable[Rollout]:
     return (r for r in one.live if any(step.truncated for e in r.episodes for step in e.steps))
-
-
-def _exhausted(one: Contents) -> Iterable[Rollout]:
-    return (r for r in one.live if any(e.stop_reason == _BUDGET for e in r.episodes))
 
 
 def rows_break(evidence: Evidence) -> Fault | None:

@@ -1,10 +1,9 @@
-"""What goes wrong with rewards: they fall, pay for something else, or are all the same."""
+"""What goes wrong with rewards: they pay for something else, or are all the same."""
 
 from collections.abc import Iterable, Iterator
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.report.doctor.evidence import (
-    Curve,
     Evidence,
     Fault,
     Group,
@@ -63,47 +62,6 @@ def _reference_line(label: str, name: str, figures: Evaluation) -> Iterator[str]
 
 _LEAST_FALL = 0.03
 """Of the win rate."""
-
-
-def reward_falls(evidence: Evidence) -> Fault | None:
-    """The reward falls by more than two standard errors, or is lower on the held-out tasks after
-    training, with intervals that do not meet."""
-    reward = evidence.curve("reward")
-    lines = [*_fall(reward), *_worse(evidence)]
-    if not lines:
-        return None
-    return Fault(
-        "Training makes the policy worse.",
-        tuple(lines),
-        (
-            "the other faults that are named here: mend them first",
-            "a lower train.learning_rate, a KL penalty (train.beta above 0)",
-            "a larger batch, so that an update rests on more groups",
-        ),
-        examples(evidence.recent, lambda one: sorted(one.live, key=lambda r: r.final_reward)),
-        None if reward is None else (reward.early.first, reward.recent.last),
-    )
-
-
-def _fall(reward: Curve | None) -> Iterator[str]:
-    if reward is not None and rise(reward) < 0:
-        yield (
-            f"reward {reward.early.mean:.3g} in {reward.early}, {reward.recent.mean:.3g} in "
-            f"{reward.recent}"
-        )
-
-
-def _worse(evidence: Evidence) -> Iterator[str]:
-    """Held-out tasks before and after, if their intervals are apart."""
-    before, after = (evidence.evaluations.get(name) for name in ("before", "after"))
-    if before is None or after is None:
-        return
-    low, high = before.reward_ci95[0], after.reward_ci95[1]
-    if low is not None and high is not None and high < low:
-        yield (
-            f"reward on held-out tasks {before.reward:.3g} before and {after.reward:.3g} after "
-            "training, with intervals that do not meet"
-        )
 
 
 def reward_against_wins(evidence: Evidence) -> Fault | None:
