@@ -1,8 +1,6 @@
-"""OpenAI's Responses: bodies, answers and streams. Nothing is stored: each request has the whole
-conversation."""
+"""OpenAI's Responses: bodies and answers, without streams. Nothing is stored: each request has the
+whole conversation."""
 
-from collections.abc import Iterator
-from itertools import count
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -44,6 +42,7 @@ class ResponsesBody(CallBody):
 
     input: Annotated[list[_Item], Field(min_length=1), BeforeValidator(_items)]
     instructions: str | None = None
+    stream: Literal[False] = False
 
     def conversation(self) -> list[Message]:
         """The messages; calls belong to the answer before them."""
@@ -86,24 +85,6 @@ class ResponsesBody(CallBody):
             },
         }
 
-    def events(self, reply: Reply) -> Iterator[bytes]:
-        """The answer as a stream of events."""
-        numbers = count()
-
-        def numbered(kind: str, **data: Any) -> bytes:
-            kind = f"response.{kind}"
-            return wire.event({"type": kind, "sequence_number": next(numbers), **data}, kind)
-
-        whole = self.answer(reply)
-        begun: JsonObject = {**whole, "status": "in_progress", "incomplete_details": None}
-        begun |= {"output": [], "usage": None}
-        yield numbered("created", response=begun)
-        yield numbered("in_progress", response=begun)
-        for index, item in enumerate(whole["output"]):
-            for kind, data in _item_events(item):
-                yield numbered(kind, output_index=index, **data)
-        yield numbered(whole["status"], response=whole)
-
 
 def _status(reply: Reply) -> str:
     return "incomplete" if reply.answer.ending == "length" else "completed"
@@ -127,27 +108,3 @@ def _output(reply: Reply) -> list[JsonObject]:
     part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
     head = {"type": "message", "id": f"msg_{reply.id}", "status": status}
     return [{**head, "role": "assistant", "content": [part]}, *calls]
-
-
-def _item_events(item: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    is_call = item["type"] == "function_call"
-    empty: JsonObject = {"arguments": ""} if is_call else {"content": []}
-    yield "output_item.added", {"item": {**item, "status": "in_progress", **empty}}
-    yield from _call_events(item) if is_call else _text_events(item)
-    yield "output_item.done", {"item": item}
-
-
-def _text_events(item: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    (part,) = item["content"]
-    place = {"item_id": item["id"], "content_index": 0}
-    yield "content_part.added", {**place, "part": {**part, "text": ""}}
-    yield "output_text.delta", {**place, "delta": part["text"], "logprobs": []}
-    yield "output_text.done", {**place, "text": part["text"], "logprobs": []}
-    yield "content_part.done", {**place, "part": part}
-
-
-def _call_events(item: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    place = {"item_id": item["id"]}
-    yield "function_call_arguments.delta", {**place, "delta": item["arguments"]}
-    whole = {"name": item["name"], "arguments": item["arguments"]}
-    yield "function_call_arguments.done", {**place, **whole}
