@@ -315,7 +315,7 @@ def test_exit_status_and_json(tmp_path):
     (finding,) = data["findings"]
     assert finding["fault"] == "no_signal" and finding["try"] and finding["steps"] == [35, 40]
     output = CliRunner().invoke(app, ["doctor", str(run)]).stdout
-    assert f"agentsgym view {run} --rollout train-39/0/0" in output and "1 fault of the" in output
+    assert f"agentsgym view {run} --serve" in output and "1 fault of the" in output
     healthy = CliRunner().invoke(app, ["doctor", str(write_run(tmp_path / "healthy"))])
     assert healthy.exit_code == 0 and "no fault" in healthy.stdout
     assert CliRunner().invoke(app, ["doctor", str(tmp_path / "none")]).exit_code == 2
@@ -337,14 +337,3 @@ def test_texts_of_a_stranger_reach_the_terminal_escaped(tmp_path):
     run = write_run(tmp_path, changed(malformed=0.9), hostile)
     output = CliRunner().invoke(app, ["doctor", str(run)]).stdout
     assert "\x1b[31m" not in output and "[bold]x[/bold]" in output
-
-
-def test_a_rollout_that_is_not_there_is_named(tmp_path):
-    run = write_run(tmp_path / "run")
-    for name, message in (
-        ("train-21/0/0", "no set train-21"),
-        ("train-20/9/0", "no rollout train-20/9/0"),
-        ("best", "write SET/GROUP/NUMBER"),
-    ):
-        result = CliRunner().invoke(app, ["view", str(run), "--rollout", name])
-        assert result.exit_code == 2 and message in " ".join(result.output.split())

@@ -10,7 +10,7 @@ import pytest
 
 from agentsgym.credit import ESTIMATORS
 from agentsgym.report.stored import Source
-from agentsgym.report.viewer.file import rollout_name, write_page
+from agentsgym.report.viewer.file import write_page
 from agentsgym.report.viewer.library import Library
 from agentsgym.report.viewer.server import PageServer
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
@@ -166,16 +166,10 @@ def colored(driver):
     )
 
 
-def test_a_page_opens_with_the_rollout_that_was_asked_for(driver, runs, tmp_path):
-    path = tmp_path / "named.html"
-    write_page(path, [Source(runs[0])], 8, [rollout_name("train-1/1/2")])
-    open_page(driver, path)
-    title = "return document.querySelector('h2').textContent"
-    wait(driver, f"{title}.includes('group 1, rollout 2')")
-    assert driver.execute_script("return location.hash") == "#/rollout/0/train-1/1.2"
-    go(driver, "#/rollout/0/train-1/9.9")
+def test_a_rollout_that_is_not_there_and_an_address_that_stays(driver, page):
+    open_page(driver, page, "#/rollout/0/train-1/9.9")
     wait(driver, "return document.querySelector('main').textContent.includes('no such rollout')")
-    open_page(driver, path, "#/run")
+    go(driver, "#/run")
     assert driver.execute_script("return location.hash") == "#/run"
     assert no_errors(driver)
 

@@ -67,6 +67,5 @@ def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
     count = len(findings)
     faults = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
     line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
-    first = next((name for one in findings for name in one.rollouts), None)
-    if first is not None:
-        line(f"agentsgym view {run} --rollout {first}")
+    if any(one.rollouts for one in findings):
+        line(f"agentsgym view {run} --serve")

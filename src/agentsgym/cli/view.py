@@ -8,7 +8,7 @@ import typer
 from agentsgym.cli.console import BAD_USAGE, fail, out
 from agentsgym.cli.options import TrustOption
 from agentsgym.report.stored import Source, directories
-from agentsgym.report.viewer.file import MOST_ROLLOUTS, RolloutName, rollout_name, write_page
+from agentsgym.report.viewer.file import MOST_ROLLOUTS, write_page
 from agentsgym.report.viewer.library import Library
 from agentsgym.report.viewer.server import PageServer
 
@@ -30,15 +30,6 @@ def view(
     tokenizer: Annotated[
         Path | None, typer.Option(help="A tokenizer.json or model directory [the run's own].")
     ] = None,
-    rollout: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--rollout",
-            metavar="SET/GROUP/NUMBER",
-            help="A rollout of the run, such as train-40/3/1, that the page contains and opens "
-            "with (may be repeated).",
-        ),
-    ] = None,
     trust: TrustOption = False,
 ) -> None:
     """Look at a run in the browser: curves, conversations, every token with its numbers.
@@ -53,8 +44,6 @@ def view(
         agentsgym view runs/quickstart runs/longer --out compared.html
 
         agentsgym view runs/quickstart --serve
-
-        agentsgym view runs/quickstart --rollout train-40/3/1
     """
     if serve and (output is not None or rollouts is not None):
         raise fail("--serve writes no file: leave --out and --rollouts away", BAD_USAGE)
@@ -66,26 +55,23 @@ def view(
     if len(roots) > 2:
         raise fail(f"{len(roots)} evaluations are too many for a page: name two", BAD_USAGE)
     sources = [Source(root, trust, tokenizer) for root in roots]
-    names = [rollout_name(name) for name in rollout or ()]
     if serve:
-        _serve(sources, names)
+        _serve(sources)
     else:
-        _write(sources, output or run / "view.html", rollouts, names)
+        _write(sources, output or run / "view.html", rollouts)
 
 
-def _write(
-    sources: list[Source], path: Path, rollouts: int | None, names: list[RolloutName]
-) -> None:
+def _write(sources: list[Source], path: Path, rollouts: int | None) -> None:
     most = MOST_ROLLOUTS if rollouts is None else rollouts
-    written = write_page(path, sources, most or None, names)
+    written = write_page(path, sources, most or None)
     out.print(f"{path}: {written.rollouts} rollouts, {written.size / 1e6:.1f} MB")
     if written.unread or written.rollouts < written.total:
         out.print("It is a sample of the run; --rollouts N takes more, --serve shows all.")
 
 
-def _serve(sources: list[Source], names: list[RolloutName]) -> None:
+def _serve(sources: list[Source]) -> None:
     with PageServer(Library(sources)) as server:
-        out.print(server.address + (names[0].address if names else ""), soft_wrap=True)
+        out.print(server.address, soft_wrap=True)
         out.print("Open it in a browser of this machine; Ctrl-C ends the server.")
         try:
             server.serve_forever()

@@ -17,7 +17,7 @@ from agentsgym.types import Rollout
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What goes wrong, in a sentence; the numbers that show it; what to try, the likeliest first;
-    and rollouts to look at, by the names that `agentsgym view --rollout` takes. `steps` are the
+    and rollouts to look at, by set, group and number (train-40/3/1). `steps` are the
     first and the last optimizer step that it rests on, None where it rests on no step. `fault` is
     its name in the table."""
 

@@ -35,18 +35,13 @@ class NotThere(LookupError):
 
 class Library:
     """The pieces of one or two sources. `chosen` has the sets of each source that a file contains,
-    by id; None for all, of which those read last are kept in memory. `start` is the place that
-    the page opens with."""
+    by id; None for all, of which those read last are kept in memory."""
 
     def __init__(
-        self,
-        sources: Sequence[Source],
-        chosen: Sequence[Mapping[str, Chosen]] | None = None,
-        start: str | None = None,
+        self, sources: Sequence[Source], chosen: Sequence[Mapping[str, Chosen]] | None = None
     ) -> None:
         self._sources = sources
         self._chosen = chosen
-        self._start = start
         self._read = lru_cache(_KEPT_SETS)(self._read_set)
 
     def addresses(self) -> Iterator[str]:
@@ -63,12 +58,11 @@ class Library:
             yield f"comparison/{left}/{right}"
 
     def piece(self, address: str) -> Json:
-        """What the page asks for: what it opens with, the list of a set's rollouts, a block of them
-        with their tokens, or the difference between two sets. Raises NotThere."""
+        """What the page asks for: the overview, the list of a set's rollouts, a block of them with
+        their tokens, or the difference between two sets. Raises NotThere."""
         match address.split("/"):
             case ["overview"]:
-                sources = [self._overview(*one) for one in enumerate(self._sources)]
-                return {"sources": sources, "start": self._start}
+                return {"sources": [self._overview(*one) for one in enumerate(self._sources)]}
             case ["set", source, name]:
                 return _list(self._read(source, name))
             case ["block", source, name, place]:

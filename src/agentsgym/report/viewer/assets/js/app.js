@@ -213,7 +213,6 @@ async function start() {
   startTheme();
   try {
     const store = await openStore();
-    if (store.start && !location.hash) history.replaceState(null, "", store.start);
     const app = new App(store);
     await app.show();
     document.documentElement.dataset.ready = "yes";

@@ -132,9 +132,8 @@ async function fetched(address) {
 export async function openStore() {
   const served = document.getElementById("overview") === null;
   const read = served ? fetched : embedded;
-  const { sources, start } = await read("overview");
+  const { sources } = await read("overview");
   const store = new Store(sources, read, served);
-  store.start = start;
   if (!served) {
     const contained = store.sets().filter((set) => !set.omitted);
     await Promise.all(contained.map((set) => store.loadSet(set)));
