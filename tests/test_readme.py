@@ -29,7 +29,6 @@ ADDED = {
     "agentsgym eval runs/quickstart --plan --episodes 512": ("", ""),
     "agentsgym eval MODEL --suite FILE.yaml": ("--episodes 2", ""),
     "agentsgym train one-gpu --estimate": ("model.path=qwen", ""),
-    "agentsgym train eight-gpus --estimate --processes 6": ("model.path=qwen", ""),
     "agentsgym export runs/quickstart --to preference --out data/pairs.parquet": ("", ""),
     "agentsgym tokens my-model --env TwentyQuestions model.chat_template=training": ("", ""),
 }

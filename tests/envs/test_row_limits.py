@@ -76,11 +76,3 @@ def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
 def test_a_code_of_a_billion_pegs_is_not_even_counted():
     with pytest.raises(ConfigError, match="length"):
         make("Mastermind", None, {"length": 10**9})
-
-
-def test_best_play_over_an_endless_horizon_is_not_known_instead_of_filling_the_memory():
-    pytest.importorskip("gymnasium")
-    config = {"size": 64, "max_steps_per_episode": 50_000}
-    env = EnvPool().get(row("Gymnasium/FrozenLake", config, seed=1))
-    assert isinstance(env, MultistepEnv)
-    assert env.reference_score({"seed": 1}) is None

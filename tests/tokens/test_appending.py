@@ -124,11 +124,3 @@ def test_codecs_can_be_pickled():
     codec = codec_for(build_tokenizer(CHATML))
     opened = codec.open([user("yes")])
     assert pickle.loads(pickle.dumps(codec)).open([user("yes")]) == opened
-
-
-def test_a_rendering_that_outgrows_its_conversation_ends_its_session_only():
-    text = CHATML + "{% if 'boom' in messages[-1]['content'] %}" + "{{ 'a' * 999999 }}" * 9
-    codec = codec_for(build_tokenizer(text + "{% endif %}"))
-    assert codec.open([user("hm")]).token_ids
-    with pytest.raises(ValueError, match="9000045 characters"):
-        codec.open([user("boom")])

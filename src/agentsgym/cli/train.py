@@ -97,7 +97,7 @@ def train(
     """
     config = _config(arguments or [], resume, from_scratch, output, trust)
     if estimate:
-        _print_estimate(config, processes or 1)
+        _print_estimate(config)
         return
     if machines > 1 and not dry_run:
         raise fail("--machines belongs to --dry-run; accelerate launch starts several", BAD_USAGE)
@@ -200,15 +200,14 @@ def _show(summary: Summary, config: RunConfig) -> None:
     )
 
 
-def _print_estimate(config: RunConfig, processes: int) -> None:
-    estimate = estimate_run(config, processes)
+def _print_estimate(config: RunConfig) -> None:
+    estimate = estimate_run(config)
     out.print(
         f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, of which "
         f"{_count(estimate.trained)} are trained\n"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    layout = "" if processes == 1 else f", each of {processes} processes ({config.distributed})"
-    table.add_column(f"memory{layout}")
+    table.add_column("memory")
     table.add_column(justify="right")
     for part, value in estimate.memory.items():
         if value:
@@ -216,7 +215,7 @@ def _print_estimate(config: RunConfig, processes: int) -> None:
     out.print(table)
     guess = " (guessed: train.max_rollout_tokens bounds them)" if estimate.guessed else ""
     out.print(
-        f"\nA step of a process: {estimate.rollouts} rollouts of at most {estimate.tokens} "
+        f"\nA step: {estimate.rollouts} rollouts of at most {estimate.tokens} "
         f"tokens{guess}. Servers and libraries are not counted."
     )
 
@@ -249,4 +248,4 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     for text in report.not_tried:
         out.print(f"Not tried here: {shown(text)}.")
     with suppress(ConfigError):  # without the model's config.json, of which it was said above
-        _print_estimate(config, launch.processes)
+        _print_estimate(config)

@@ -7,15 +7,14 @@ With N weights of which N' are trained, all in bytes:
                  reference of KL without an adapter
     optimizer    8 N' for Adam's two moments, 2 N' with an optimizer of 8 bits; those of a smaller
                  optimizer are counted as Adam's
-    gradients    4 N', twice under DDP
+    gradients    4 N'
     activations  per token of a forward chunk and layer 36 widths and 4 MLP widths of 2 or 4 bytes;
                  with gradient checkpointing one width per layer, and one layer at a time
     cache        keys and values of the tokens that the embedded engine holds
 
-The peak has what sampling or what the update needs besides weights, copies and optimizer. ZeRO-2
-divides optimizer and gradients over the processes, and FSDP2 weights and optimizer (gradients are
-whole until the last chunk). Libraries, communication, the kernels that a
-CPU compiles for 16 bits (about 1 GB) and an engine outside the process are not counted.
+The peak has what sampling or what the update needs besides weights, copies and optimizer. It is
+that of a process which trains alone. Libraries, the kernels that a CPU compiles for 16 bits (about
+1 GB) and an engine outside the process are not counted.
 """
 
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ class Estimate:
     guessed: bool
 
 
-def estimate_run(config: RunConfig, processes: int = 1) -> Estimate:
+def estimate_run(config: RunConfig) -> Estimate:
     """Estimate a run; no weights are loaded. Raises ConfigError if the settings are wrong or the
     model's config.json cannot be read."""
     settings = train_settings(on_any_machine(config))
@@ -66,8 +65,6 @@ def estimate_run(config: RunConfig, processes: int = 1) -> Estimate:
         trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     tokens = settings.max_rollout_tokens or _guess(config, settings)
     needs = _needs(config, settings, tokens, model.config, size, trained)
-    if processes > 1:
-        needs |= _divided(config, needs, trained, processes)
     always = needs["weights"] + needs["copies"] + needs["optimizer"]
     needs["peak"] = always + max(needs["gradients"] + needs["activations"], needs["cache"])
     micro = settings.per_device_train_batch_size
@@ -176,18 +173,3 @@ def _activations(
     if settings.gradient_checkpointing:
         return chunk * (4 * width * layers + layer)
     return chunk * layer * layers
-
-
-def _divided(
-    config: RunConfig, needs: dict[str, int], trained: int, processes: int
-) -> dict[str, int]:
-    """What differs in one of several processes, by `distributed`."""
-    if config.distributed == "ddp":
-        return {"gradients": 8 * trained}
-    if config.distributed == "fsdp2":
-        return {key: needs[key] // processes for key in ("weights", "optimizer")}
-    return {  # ZeRO-2: the weights themselves are in 16 bits, with a divided master copy
-        "weights": needs["weights"] - 2 * trained,
-        "optimizer": (needs["optimizer"] + 4 * trained) // processes,
-        "gradients": 2 * trained // processes,
-    }

@@ -21,9 +21,6 @@ logger = logging.getLogger(__name__)
 # Stands for a message's text. Plain letters, so that no template trims or escapes them.
 PROBE = "agentsgymprobe"
 
-# Limits on a template's output: a constant, its own length per message, and copies of contents.
-_FREE = 1_000_000
-_GROWTH = 20
 _LAST = 4  # messages among which a refused one is looked for
 _RESULT = "agentsgymresult"
 
@@ -105,13 +102,6 @@ class ChatTemplate:
             reason = visible(f"{type(error).__name__}: {error}")[:500]
             at = self._refused(messages)
             raise TemplateFailed(f"the chat template cannot render it{at}: {reason}") from error
-        length = sum(map(_length, messages))
-        most = _FREE + len(self.source or "") * (len(messages) + 2) + _GROWTH * length
-        if len(text) > most:
-            raise TemplateFailed(
-                f"the chat template wrote {len(text)} characters for {len(messages)} messages "
-                f"with {length}"
-            )
         return text
 
     def _rendered(self, conversation: list[Any], prompt: bool) -> str:
@@ -296,11 +286,6 @@ def calling(argument: str | int = 0, first: int = 0, count: int = 1) -> list[Mes
         {"role": "assistant", "content": "", "tool_calls": calls},
         *(Message(role="tool", content=_RESULT, tool_call_id=one, name=name) for one in ids),
     ]
-
-
-def _length(message: Message) -> int:
-    """The number of characters in a message."""
-    return len(message["content"]) + sum(len(str(call)) for call in message.get("tool_calls", ()))
 
 
 def template_source(tokenizer: Tokenizer, options: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""The presets and the adapter: words, seeds, tasks, best play."""
+"""The presets and the adapter: words, seeds, tasks."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ import gymnasium
 from agentsgym import ScriptedAgent
 from agentsgym.envs import EnvPool, make
 from agentsgym.envs.gymnasium import GymnasiumEnv
-from agentsgym.envs.gymnasium.adapter import action_word, best_values
+from agentsgym.envs.gymnasium.adapter import action_word
 
 PRESETS = ["FrozenLake", "Taxi", "CliffWalking", "Blackjack"]
 
@@ -28,17 +28,6 @@ def test_rows_make_the_same_environment_and_tasks_are_disjoint(name):
     starts = [env._initialize_episode("s", row["task_data"]).text for row in [*train, *held_out]]
     if name != "Blackjack":
         assert len(set(starts)) == 25
-
-
-def test_known_values():
-    assert make("Gymnasium/CliffWalking").reference_score({"seed": 0}) == -13
-    config = {"map": "4x4", "slippery": True, "max_steps_per_episode": 100}
-    lake = make("Gymnasium/FrozenLake", None, config)
-    assert lake.reference_score({"seed": 0}) == pytest.approx(0.744, abs=0.002)
-    taxi = make("Gymnasium/Taxi", None, {"train_tasks": 300})
-    scores = [taxi.reference_score(row["task_data"]) for row in taxi.get_train_dataset()]
-    assert 2 <= min(scores) < max(scores) <= 15
-    assert make("Gymnasium/Blackjack").reference_score({"seed": 0}) is None
 
 
 def test_rewards_are_gymnasiums_own():
@@ -84,17 +73,6 @@ def test_giving_up_is_no_way_to_save_time():
 )
 def test_words(text, word):
     assert action_word(text, ["left", "right", "up", "down"]) == word
-
-
-def test_best_play_by_hand():
-    """Two states: 0 may stop for 1, or move to 1 for nothing, which pays 3 a step later."""
-    model = {
-        0: {0: [(1.0, 0, 1.0, True)], 1: [(1.0, 1, 0.0, False)]},
-        1: {0: [(0.5, 1, 3.0, True), (0.5, 1, 3.0, False)], 1: [(1.0, 0, 0.0, True)]},
-    }
-    assert best_values(model, 1)[0] == 1.0
-    assert best_values(model, 2).tolist() == [3.0, 4.5]
-    assert best_values(model, 3)[0] == 4.5
 
 
 def test_an_environment_of_ones_own_takes_a_few_lines():

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken, with_form
@@ -20,48 +18,12 @@ from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer
-from agentsgym.types.records import Floats
 from agentsgym.types.text import short_repr
 
 EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
 
 _MAX_FRUITLESS = 2000
-_MAX_VALUES = 5_000_000
-
-Transition = tuple[float, int, float, bool]
-Model = Mapping[int, Mapping[int, Sequence[Transition]]]
-"""Gymnasium's `P`: state to action to (probability, next state, reward, terminated)."""
-
-
-def best_values(model: Model, horizon: int) -> Floats:
-    """The best expected sum of rewards from each state within `horizon` steps, shape (states,).
-
-    Rewards are not discounted; an episode ends at a terminal state or when no step remains.
-    """
-    ends, rewards, weights = _arrays(model)
-    expected = (weights * rewards).sum(axis=2)
-    values: Floats = np.zeros(len(model))
-    for _ in range(horizon):
-        values = (expected + (weights * np.append(values, 0.0)[ends]).sum(axis=2)).max(axis=1)
-    return values
-
-
-def _arrays(model: Model) -> tuple[npt.NDArray[np.int64], Floats, Floats]:
-    """Next states (S for an end), rewards and probabilities, each [S, A, max outcomes]."""
-    states = len(model)
-    actions = max(len(model[s]) for s in model)
-    most = max(len(outcomes) for s in model for outcomes in model[s].values())
-    ends = np.full((states, actions, most), states, dtype=np.int64)
-    rewards = np.zeros((states, actions, most))
-    weights = np.zeros((states, actions, most))
-    for s, by_action in model.items():
-        for a, outcomes in by_action.items():
-            for k, (probability, after, reward, terminated) in enumerate(outcomes):
-                ends[s, a, k] = states if terminated else after
-                rewards[s, a, k] = reward
-                weights[s, a, k] = probability
-    return ends, rewards, weights
 
 
 @dataclass(slots=True)
@@ -82,7 +44,7 @@ class GymnasiumEnv(ListedTasks):
     A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
     `raw_options` (arguments of `gymnasium.make` for a task) and `identity` (equal for tasks that
     are the same puzzle). `task_data` is `{"seed": int}`, the seed of the raw environment's
-    generator. Rewards are Gymnasium's. If the model `P` is available, the reference score is exact.
+    generator. Rewards are Gymnasium's.
     """
 
     env_id: ClassVar[str] = ""
@@ -109,7 +71,6 @@ class GymnasiumEnv(ListedTasks):
     ) -> None:
         super().__init__(tokenizer, env_config)
         require("gymnasium", "gymnasium")
-        self._best_values: dict[Hashable, Floats] = {}
 
     # -- what a subclass overrides --------------------------------------------------------------
 
@@ -235,24 +196,6 @@ class GymnasiumEnv(ListedTasks):
                 break
         only = (train or held_out) if len(seen) == 1 else None
         return (only, only) if only else (train, held_out)
-
-    # -- best play ------------------------------------------------------------------------------
-
-    def model_key(self, raw: Any) -> Hashable:
-        """Equal for raw environments with the same model `P`."""
-        return None
-
-    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of best play within the step limit, by value iteration; None for a raw
-        environment without a model `P`, and where it would take long."""
-        running = self.begin(task_data)
-        model = getattr(running.raw, "P", None)
-        if model is None or len(model) * self.config.max_steps_per_episode > _MAX_VALUES:
-            return None
-        key = self.model_key(running.raw)
-        if key not in self._best_values:
-            self._best_values[key] = best_values(model, self.config.max_steps_per_episode)
-        return float(self._best_values[key][int(running.observation)])
 
 
 def _make(env_id: str, options: str) -> Any:

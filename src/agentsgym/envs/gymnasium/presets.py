@@ -50,11 +50,7 @@ class GymnasiumFrozenLakeEnv(GymnasiumEnv):
 
     def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
         """The map; on slippery ice also the seed."""
-        return (self.model_key(raw), seed if self.config.slippery else None)
-
-    def model_key(self, raw: Any) -> Hashable:
-        """The map."""
-        return bytes(raw.desc.tobytes())
+        return (bytes(raw.desc.tobytes()), seed if self.config.slippery else None)
 
     def describe(self, raw: Any, observation: Any) -> str:
         """The map with A where the agent stands."""
