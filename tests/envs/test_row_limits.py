@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from agentsgym import MultistepEnv
 from agentsgym.envs import ConfigError, EnvPool, UnknownEnvironment, make
 from agentsgym.rollout.processes import worker as worker_processes
 
