@@ -75,6 +75,7 @@ def _built(streams: Sequence[GameStream], config: WarmStartSettings) -> tuple[An
         (text for step in steps for text in (step.observation, step.action)),
         config.vocab_size,
         max_token_length=config.max_token_length,
+        pieces=config.tokenizer,
     )
     return build_model(tokenizer, config.model), tokenizer
 

@@ -4,10 +4,12 @@ import hashlib
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agentsgym.tokens import codec_for
 from agentsgym.training.tiny import build_model, build_tokenizer
-from agentsgym.training.warm_start_settings import TinySettings
+from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 
 LINES = [
     "Is it electric?",
@@ -56,6 +58,31 @@ def test_the_vocabulary_has_a_least_size():
         build_tokenizer(LINES, 100)
 
 
+GAME = [
+    f"open {a}-{b}-{c}: yes, or (no)?\nlook {b}!" for a in "ab" for b in ("ke", "lo") for c in "xy"
+]
+
+
+@pytest.fixture(scope="module")
+def words():
+    return build_tokenizer(GAME * 3, 400, pieces="words")
+
+
+def test_by_words_no_token_is_longer_than_a_word(words):
+    text = "open a-lo-x: yes, or (no)?\nlook ke!"
+    pieces = [words.decode(one) for one in words.encode(text)]
+    assert pieces == [
+        *("open", " a", "-lo", "-x", ":", " yes", ",", " or", " (", "no", ")", "?", "\n"),
+        *("look", " ke", "!"),
+    ]
+
+
+@settings(max_examples=200)
+@given(st.text())
+def test_by_words_any_text_is_decoded_to_itself(words, text):
+    assert words.decode(words.encode(text, add_special_tokens=False)) == text
+
+
 def test_the_chat_template_only_appends(tokenizer):
     codec = codec_for(tokenizer)
     user, agent = {"role": "user"}, {"role": "assistant"}
@@ -79,3 +106,77 @@ def test_equal_seeds_give_equal_weights(tokenizer):
     torch.manual_seed(6)
     assert weights_hash(build_model(tokenizer, SMALL, seed=1)) == weights_hash(first)
     assert weights_hash(build_model(tokenizer, SMALL, seed=2)) != weights_hash(first)
+
+
+class Numbers:
+    """A tokenizer as far as a model's shape depends on it."""
+
+    pad_token_id, eos_token_id = 0, 1
+
+    def __len__(self):
+        return 260
+
+
+def repeated(tokens=20, sequences=32):
+    """Different random tokens, and the same again."""
+    generator = torch.Generator().manual_seed(0)
+    draws = [torch.randperm(250, generator=generator)[:tokens] + 5 for _ in range(sequences)]
+    return torch.stack(draws).repeat(1, 2)
+
+
+def copies(model):
+    """How often the most likely token is the one that came after the present one before."""
+    rows = repeated()
+    with torch.no_grad():
+        likely = model(rows).logits.argmax(-1)
+    return float((likely[:, 20:-1] == rows[:, 21:]).float().mean())
+
+
+@pytest.mark.parametrize(
+    ("width", "layers", "heads", "induction", "least"),
+    [
+        (96, 2, 4, 2, 0.8),
+        (128, 2, 4, 4, 0.8),
+        (128, 3, 4, 2, 0.8),
+        (192, 4, 6, 3, 0.5),
+        (64, 2, 1, 1, 0.8),
+        (64, 2, 8, 8, 0.2),  # heads of 8 entries compare only 4
+    ],
+)
+def test_induction_heads_copy_before_any_training(width, layers, heads, induction, least):
+    shape = {"hidden_size": width, "layers": layers, "heads": heads}
+    plain = build_model(Numbers(), TinySettings(**shape))
+    model = build_model(Numbers(), TinySettings(**shape, induction_heads=induction))
+    assert copies(plain) < 0.02
+    assert copies(model) > least
+    assert model.config.to_dict() == plain.config.to_dict()
+    assert {n: p.shape for n, p in model.named_parameters()} == {
+        n: p.shape for n, p in plain.named_parameters()
+    }
+
+
+def test_a_model_with_induction_heads_depends_on_its_seed_alone():
+    shape = TinySettings(induction_heads=2)
+    before = torch.get_rng_state()
+    first = weights_hash(build_model(Numbers(), shape, seed=1))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(6)
+    assert weights_hash(build_model(Numbers(), shape, seed=1)) == first
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"layers": 1}, "induction_heads needs at least 2 layers"),
+        ({"heads": 2}, "induction_heads must be at most heads, 2"),
+        ({"hidden_size": 28}, "induction_heads needs a hidden_size of at least 32"),
+    ],
+)
+def test_induction_heads_are_refused_where_they_do_not_fit(values, problem):
+    with pytest.raises(ValueError, match=problem):
+        TinySettings(induction_heads=3, **values)
+
+
+def test_a_pretrained_model_has_its_own_tokenizer():
+    with pytest.raises(ValueError, match="tokenizer has no effect"):
+        WarmStartSettings(tokenizer="words").resolved(new_model=False)

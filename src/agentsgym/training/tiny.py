@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from agentsgym.training.warm_start_settings import TinySettings
+from agentsgym.training.induction import write_induction_heads
+from agentsgym.training.warm_start_settings import Pieces, TinySettings
 
 PAD, END, USER, SYSTEM, AGENT = "<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>"
 SPECIAL_TOKENS = (PAD, END, USER, SYSTEM, AGENT)
@@ -34,24 +35,30 @@ TOOL_TEMPLATE = (
 )
 """The same with calls of tools, of which it tells the model the names."""
 
+_WORDS = r"-\w+| ?\w+| ?[^\w\s]|\s"
+"""A hyphen with the letters after it, a word or a sign with the space before it, white space."""
+
 
 def build_tokenizer(
     texts: Iterable[str],
     vocab_size: int = 2048,
     *,
     max_token_length: int = 40,
+    pieces: Pieces = "lines",
     tools: bool = False,
 ) -> Any:
-    """A `PreTrainedTokenizerFast` trained on `texts`: byte-level BPE over whole lines.
+    """A `PreTrainedTokenizerFast` trained on `texts`: byte-level BPE over lines or words.
 
-    Text is split only at line breaks, not at white space, so that a frequent line (a question, an
-    answer) becomes a single token of up to `max_token_length` characters. A tiny model then need
-    not learn first how words combine. Any text can be encoded. The vocabulary has at most
-    `vocab_size` entries, including the 256 bytes and 5 special tokens (8 with `tools`, which its
-    chat template then shows), and depends only on the texts and their counts. Raises ValueError for
-    a `vocab_size` below that.
+    By `lines` text is split only at line breaks, not at white space, so that a frequent line (a
+    question, an answer) becomes a single token of up to `max_token_length` characters. A tiny model
+    then need not learn first how words combine. By `words` a token is no longer than a word with
+    the space before it, a hyphen with the letters after it, or a sign: `open ka-ke` is `open`,
+    ` ka`, `-ke`, so that a model can copy a word that it never saw. Any text can be encoded. The
+    vocabulary has at most `vocab_size` entries, including the 256 bytes and 5 special tokens (8
+    with `tools`, which its chat template then shows), and depends only on the texts and their
+    counts. Raises ValueError for a `vocab_size` below that.
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -62,7 +69,7 @@ def build_tokenizer(
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.Split("\n" if pieces == "lines" else Regex(_WORDS), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -87,9 +94,8 @@ def build_tokenizer(
 
 
 def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 0) -> Any:
-    """A `LlamaForCausalLM` in float32 with tied embeddings, its weights drawn from `seed`.
-
-    The global random state does not change.
+    """A `LlamaForCausalLM` in float32 with tied embeddings, its weights drawn from `seed`, with
+    induction heads if the settings say so. The global random state does not change.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -110,4 +116,7 @@ def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(llama)
+        model = LlamaForCausalLM(llama)
+        if config.induction_heads:
+            write_induction_heads(model, config.induction_heads)
+    return model

@@ -106,6 +106,7 @@ def warm_start(
         (text for part in texts.values() for text in part),
         settings.vocab_size,
         max_token_length=settings.max_token_length,
+        pieces=settings.tokenizer,
         tools=bool(env.tool_schemas),
     )
     model = build_model(tokenizer, settings.model, seed)

@@ -10,6 +10,8 @@ from agentsgym.types.settings import STRICT, Count, CountOrZero, NotNegative, Se
 
 SCRIPTED = ("teacher", "optimal", "random")
 ROLLOUTS, CHAT = "rollouts", "chat"
+Pieces = Literal["lines", "words"]
+"""Into what a new tokenizer splits text before it merges bytes to tokens."""
 ENDPOINT_KEYS = ("engine", "temperature", "max_answer_tokens")
 """The keys that only a chat endpoint has."""
 SOURCE_KEYS = {"run": ROLLOUTS, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
@@ -34,6 +36,7 @@ _ONLY_NEW_MODEL = frozenset(
     {
         "final_action_weight",
         "games_per_round",
+        "tokenizer",
         "tokenizer_games",
         "vocab_size",
         "max_token_length",
@@ -55,13 +58,15 @@ _ONLY_PRETRAINED = frozenset(
 )
 _ADAPTER_RATE, _WEIGHTS_RATE = 2e-4, 2e-5
 _WARMUP_SHARE = 0.05
+_LEAST_INDUCTION_WIDTH = 8
 
 
 class TinySettings(Section):
     """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
 
     `initializer_range` is the standard deviation of the initial weights; transformers' default of
-    0.02 is too small for this width and learns several times slower.
+    0.02 is too small for this width and learns several times slower. Raises ValueError where
+    induction heads do not fit.
     """
 
     model_config = _FROZEN
@@ -72,6 +77,22 @@ class TinySettings(Section):
     intermediate_size: Count = 256
     max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
+    induction_heads: CountOrZero = 0
+    """Heads of each of the first two layers that from the start copy what came after an earlier
+    occurrence of the present token; they help where names and words are drawn per task."""
+
+    @model_validator(mode="after")
+    def _induction_heads_fit(self) -> Self:
+        if self.induction_heads == 0:
+            return self
+        if self.layers < 2:
+            raise ValueError("induction_heads needs at least 2 layers")
+        if self.induction_heads > self.heads:
+            raise ValueError(f"induction_heads must be at most heads, {self.heads}")
+        if self.hidden_size // self.heads < _LEAST_INDUCTION_WIDTH:
+            least = _LEAST_INDUCTION_WIDTH * self.heads
+            raise ValueError(f"induction_heads needs a hidden_size of at least {least}")
+        return self
 
 
 class WarmStartSettings(Section):
@@ -106,6 +127,9 @@ class WarmStartSettings(Section):
     max_answer_tokens: Count = 512
     """Limit on each of the endpoint's answers."""
 
+    tokenizer: Pieces = "lines"
+    """What a token of a new model does not reach over: lines, so that a frequent line is one token,
+    or words, signs and parts of words after a hyphen, so that new words can be copied."""
     tokenizer_games: Count = 2000
     """Games whose text trains the tokenizer of a new model."""
     games_per_round: Count = 1920
