@@ -21,7 +21,7 @@ from agentsgym import register
 from agentsgym.envs import ConfigError, EnvPool, task_dataset
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.training import tasks as module
-from agentsgym.training.tasks import TaskSet
+from agentsgym.training.tasks import BadRows, TaskSet
 from helpers import CountdownEnv, DigitEnv
 
 
@@ -229,8 +229,8 @@ def test_bad_rows_of_a_stream_are_left_out_and_counted(make_trainer, env, caplog
     trainer.train()
     assert trained_on(trainer) == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4]
     assert trainer.state.log_history[1]["bad_rows"] == 2
-    assert "row 1 of the stream is bad" in caplog.text and "Nowhere" in caplog.text
-    with pytest.raises(ValueError, match=r"row 3 of the stream.*max_bad_rows=1"):
+    assert "row 1 is bad" in caplog.text and "Nowhere" in caplog.text
+    with pytest.raises(ValueError, match=r"row 3 is bad.*max_bad_rows=1"):
         make_trainer(env, max_bad_rows=1, **options).train()
 
 
@@ -257,7 +257,7 @@ def test_a_stream_of_too_few_tasks_ends_training_with_a_sentence(make_trainer, e
 
 
 def task_set(size, seed=7):
-    return TaskSet(range(size), 4, seed, lambda row: None, 0)
+    return TaskSet(range(size), 4, seed, BadRows(lambda row: None, 0))
 
 
 @pytest.mark.parametrize("seed", [7, None])
@@ -309,9 +309,9 @@ def checked(large):
 def test_a_bad_row_of_a_large_set_gives_way_to_the_next_good_one(checked, caplog):
     rows = digits(0) + digits(1, 2, env="Nowhere") + digits(3, 4, 5, 6) + digits(7, env="Nowhere")
     tasks = checked(rows)
-    assert len(tasks) == 8 and tasks.bad == 0
+    assert len(tasks) == 8 and tasks.bad.count == 0
     seeds_in_order = [tasks[n]["task_data"]["seed"] for n in (0, 1, 1, 2, 3, 4, 5, 6, 7)]
-    assert seeds_in_order == [0, 3, 3, 3, 3, 4, 5, 6, 0] and tasks.bad == 3
+    assert seeds_in_order == [0, 3, 3, 3, 3, 4, 5, 6, 0] and tasks.bad.count == 3
     assert caplog.text.count("row 1 is bad") == 1 and "Nowhere" in caplog.text
     strict = checked(rows, max_bad_rows=1)
     with pytest.raises(ConfigError, match=r"row 2 is bad.*more than max_bad_rows=1"):

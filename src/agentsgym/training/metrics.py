@@ -70,8 +70,8 @@ class Reports:
             "occupancy": trainer.collector.engine.stats.occupancy,
         }
         values |= trainer.collector.source_figures
-        if trainer.tasks.bad:
-            values["bad_rows"] = trainer.tasks.bad
+        if trainer.tasks.bad.count:
+            values["bad_rows"] = trainer.tasks.bad.count
         values |= trainer.batches.figures(rollouts, trainer.state.global_step)
         for name, value in values.items():
             if not math.isnan(value):

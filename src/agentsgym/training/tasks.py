@@ -29,22 +29,17 @@ def training_tasks(dataset: Any, args: GRPOEnvConfig, shuffle: bool, envs: EnvPo
     """The training set, checked as far as can be done before training: a set of at most
     `MOST_CHECKED` rows completely, of a larger one a sample. Every row is checked when it is drawn.
     Raises ConfigError with the first bad rows."""
-
-    def problem(row: Any) -> str | None:
-        return row_problem(row, envs)
-
-    size, most_bad = tasks_per_generation(args), args.max_bad_rows
+    size = tasks_per_generation(args)
     seed = args.seed if args.data_seed is None else args.data_seed
+    bad = BadRows(lambda row: row_problem(row, envs), args.max_bad_rows)
     if is_streamed(dataset):
         shuffles = shuffle and hasattr(dataset, "shuffle")
-        return TaskStream(
-            dataset.shuffle(seed=seed) if shuffles else dataset, size, problem, most_bad
-        )
+        return TaskStream(dataset.shuffle(seed=seed) if shuffles else dataset, size, bad)
     sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE))
     raise_problems(
         "train_dataset", check_rows(dataset, envs, sample if len(dataset) > MOST_CHECKED else None)
     )
-    return TaskSet(dataset, size, seed if shuffle else None, problem, most_bad)
+    return TaskSet(dataset, size, seed if shuffle else None, bad)
 
 
 def tasks_per_generation(args: GRPOEnvConfig) -> int:
@@ -52,34 +47,51 @@ def tasks_per_generation(args: GRPOEnvConfig) -> int:
     return int(args.generation_batch_size) // int(args.num_generations)
 
 
+class BadRows:
+    """Bad rows, for which `problem` returns a text, are left out with a warning; more than `most`
+    raise ConfigError. Of a stream, as many in one pass."""
+
+    def __init__(self, problem: Callable[[Any], str | None], most: int) -> None:
+        self._problem = problem
+        self._most = most
+        self._numbers: set[int] = set()
+        self.count = 0
+        """Number of bad rows drawn so far, in this process; of a stream, in the pass that has
+        most."""
+
+    def begin_pass(self) -> None:
+        """A stream is read again, maybe in another order."""
+        self._numbers.clear()
+
+    def leaves_out(self, row: Any, number: int) -> bool:
+        """Whether this row, which has this number, is bad."""
+        problem = self._problem(row)
+        if problem is None:
+            return False
+        self._numbers.add(number)
+        if len(self._numbers) > self.count:  # so a row is warned of only once
+            self.count = len(self._numbers)
+            text = f"train_dataset: row {number} is bad: {problem}"
+            if self.count > self._most:
+                raise ConfigError(f"{text}; that is more than max_bad_rows={self._most}")
+            logger.warning("%s; the next good row takes its place", text)
+        return True
+
+
 class TaskSet:
     """The tasks of a set with numbers, `size` in a generation. The order of an epoch is a function
     of (`seed`, epoch), or that of the rows if `seed` is None; an incomplete last generation is
-    dropped.
-
-    In the place of a bad row, for which `problem` returns a text, stands the next good one, so
-    every process has the same row there. More than `most_bad` bad rows raise ConfigError.
+    dropped. In the place of a bad row stands the next good one, so every process has the same row
+    there.
     """
 
-    def __init__(
-        self,
-        rows: Any,
-        size: int,
-        seed: int | None,
-        problem: Callable[[Any], str | None],
-        most_bad: int,
-    ) -> None:
+    def __init__(self, rows: Any, size: int, seed: int | None, bad: BadRows) -> None:
         self._rows = rows
         self._size = size
         self._seed = seed
-        self._problem = problem
-        self._most_bad = most_bad
-        self._bad: set[int] = set()
-
-    @property
-    def bad(self) -> int:
-        """Number of bad rows drawn so far, in this process."""
-        return len(self._bad)
+        self.bad = bad
+        # Generations that follow each other come from the same epoch.
+        self._order = lru_cache(maxsize=1)(_permutation)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -88,10 +100,8 @@ class TaskSet:
         for offset in range(len(self)):
             place = (number + offset) % len(self)
             row = self._rows[place]
-            problem = self._problem(row)
-            if problem is None:
+            if not self.bad.leaves_out(row, place):
                 return row
-            self._leave_out(place, problem)
         raise ConfigError("train_dataset: no row is good")
 
     def generations(self, args: GRPOEnvConfig) -> int:
@@ -103,21 +113,11 @@ class TaskSet:
         epoch, part = divmod(number, len(self) // self._size)
         places: Any = range(part * self._size, (part + 1) * self._size)
         if self._seed is not None:
-            order = _permutation(len(self), self._seed * 1_000_003 + epoch)
+            order = self._order(len(self), self._seed * 1_000_003 + epoch)
             places = order[places.start : places.stop].tolist()
         return [self[place] for place in places]
 
-    def _leave_out(self, place: int, problem: str) -> None:
-        if place in self._bad:
-            return
-        self._bad.add(place)
-        text = f"train_dataset: row {place} is bad: {problem}"
-        if self.bad > self._most_bad:
-            raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
-        logger.warning("%s; the next good row takes its place", text)
 
-
-@lru_cache(maxsize=1)  # generations that follow each other come from the same epoch
 def _permutation(size: int, seed: int) -> torch.Tensor:
     """A permutation of `range(size)`, shape (size,)."""
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed))
@@ -128,23 +128,17 @@ class TaskStream:
     """The tasks of `source`, `size` in a generation, without end: after its last row the source is
     read again (a `datasets.IterableDataset` in a new order).
 
-    The result depends only on the source. Bad rows, for which `problem` returns a text, are
-    skipped; more than `most_bad` in one pass raise ConfigError. The rows of an incomplete last
+    The result depends only on the source. Bad rows are skipped. The rows of an incomplete last
     generation are dropped in each pass.
     """
 
-    def __init__(
-        self, source: Any, size: int, problem: Callable[[Any], str | None], most_bad: int
-    ) -> None:
+    def __init__(self, source: Any, size: int, bad: BadRows) -> None:
         self._source = source
         self._size = size
-        self._problem = problem
-        self._most_bad = most_bad
+        self.bad = bad
         self._generations = self._read()
         self._number = -1
         self._rows: list[Any] = []
-        self.bad = 0
-        """Number of skipped bad rows, in the pass that has most."""
 
     def generations(self, args: GRPOEnvConfig) -> int:
         """Generations of the whole training, as a stream has no epochs."""
@@ -162,7 +156,6 @@ class TaskStream:
 
     def _read(self) -> Iterator[list[Any]]:
         """The rows of each generation."""
-        self.bad = 0
         for number in count():
             if hasattr(self._source, "set_epoch"):
                 self._source.set_epoch(number)
@@ -177,19 +170,10 @@ class TaskStream:
                 )
 
     def _good_rows(self) -> Iterator[Any]:
-        bad = 0
+        self.bad.begin_pass()
         for number, row in enumerate(self._source):
-            problem = self._problem(row)
-            if problem is None:
+            if not self.bad.leaves_out(row, number):
                 yield row
-                continue
-            bad += 1
-            if bad > self.bad:  # so a row is warned of in the first pass that has it
-                text = f"train_dataset: row {number} of the stream is bad: {problem}"
-                if bad > self._most_bad:
-                    raise ConfigError(f"{text}; that is more than max_bad_rows={self._most_bad}")
-                self.bad = bad
-                logger.warning("%s; it is skipped", text)
 
 
 Tasks = TaskSet | TaskStream
