@@ -66,7 +66,7 @@ def make_trainer(tokenizer, out, env_class=FailingEnv, token_sink=None, given=No
     register("Failing", FailingEnv)
     register("Broken", BrokenEnv)
     env = env_class(tokenizer)
-    tasks = [{"rewards": [0.0] * (1 + k % 3)} for k in range(9)]
+    tasks = [{"rewards": [0.0] * (1 + k % 3), "length": 1 + k % 3} for k in range(9)]
     defaults = {
         "output_dir": str(out),
         "max_tokens_per_forward": 80,
@@ -257,13 +257,14 @@ def cell(tokenizer, out, processes, accumulation, loss, scope, train_on):
 
 
 def resume(tokenizer, out, processes):
-    """Weights after four steps in one go, and after two and two with a checkpoint between."""
-    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    """Weights after four steps in one go, and after two and two with a checkpoint between; and what
+    the curriculum knows at the end."""
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "curriculum": "length"}
     whole, _ = train(tokenizer, out / "whole", processes, **options)
     whole.train()
     resumed, _ = train(tokenizer, out / "whole", processes, **options)
     resumed.train(resume_from_checkpoint=str(out / "whole" / "checkpoint-2"))
-    return weights(whole), weights(resumed)
+    return weights(whole), weights(resumed), resumed.kept("curriculum")
 
 
 def faults(tokenizer, out):

@@ -140,6 +140,24 @@ def test_a_resumed_run_goes_on_with_the_generation_of_its_step(ahead, tmp_path):
             check_noise(trainer)
 
 
+def test_a_resumed_run_plays_what_a_curriculum_drew_ahead(ahead, chat_tokenizer, tmp_path):
+    """Two tasks each of two families: the checkpoint of step 2 holds those of steps 2 and 3."""
+    rows = [{"seed": k, "family": "ab"[k % 2]} for k in range(8)]
+    options = {
+        "dataset": task_dataset(DigitEnv(chat_tokenizer), rows), "curriculum": "family",
+        "max_staleness": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 1,
+    }  # fmt: skip
+    courses = []
+    for resume in (None, str(tmp_path / "out" / "checkpoint-2")):
+        trainer = ahead(**options)
+        trainer.train(resume_from_checkpoint=resume)
+        check_steps(trainer, 2)
+        courses.append({s: [r.task_data for r in rs] for s, rs in trainer.played.steps().items()})
+    whole, resumed = courses
+    assert resumed == {step: whole[step] for step in (2, 3)}
+    assert {task["family"] for task in whole[0]} == {"a", "b"}
+
+
 def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
     rows = list(task_dataset(DigitEnv(chat_tokenizer), [{"seed": k} for k in range(6)]))
     numbers = []

@@ -301,7 +301,7 @@ def checked(large):
 
     def prepare(rows, **options):
         args = GRPOEnvConfig(num_generations=4, use_cpu=True, report_to="none", **options)
-        return module.training_tasks(rows, args, True, EnvPool())
+        return module.training_tasks(rows, args, True, EnvPool(), lambda name: {})
 
     return prepare
 

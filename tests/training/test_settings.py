@@ -30,6 +30,7 @@ SERVERS = {"urls": ["http://a:1", "http://b:2"], "key_env": "SOME_KEY"}
 WRITTEN = {
     "advantage_estimator": (["rloo"], "rloo"),
     "advantage_options": (['{"scale_rewards": "none"}'], {"scale_rewards": "none"}),
+    "curriculum": (["family"], "family"),
     "stop_strings": (["\n", "."], ["\n", "."]),
     "trust": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
 }

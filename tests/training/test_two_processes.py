@@ -130,8 +130,9 @@ def test_what_is_logged_is_of_all_processes(two, one):
 
 def test_resuming_equals_no_interruption(two):
     for rank in two:
-        whole, resumed = rank["resumed"]
+        whole, resumed, curriculum = rank["resumed"]
         assert torch.equal(whole, resumed)
+        assert curriculum == two[0]["resumed"][2] and sum(curriculum["drawn"].values()) == 12
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ class GenerationAdvantages:
 
     `of_rows` are the advantages of this rank's rows, rollout by rollout. `signal`, shape (B,), says
     whether the group of each local rollout has a learning signal, and `share_with_signal` is the
-    share of all ranks' rollouts for which it has.
+    share of all ranks' rollouts for which it has. `groups_with_signal` says it of all ranks'
+    groups, in the order of their numbers.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class GenerationAdvantages:
                 for values in estimator(rollout, **options)
             ]
         has = np.array(ranks.gather(self._with_signal()), dtype=np.bool_)
-        signal = np.isin(table.group, np.unique(table.group[has]))
+        signal = np.isin(table.group, table.group[has])
+        self.groups_with_signal: Flags = np.isin(np.unique(table.group), table.group[has])
         self.signal: Flags = signal[here]
         self.share_with_signal = float(signal.mean())
 

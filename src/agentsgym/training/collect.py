@@ -63,9 +63,8 @@ class RolloutCollector:
     ) -> RolloutRequest:
         """The same rollout with another task; every rank draws the same task for a group."""
         parts = (self._args.seed, "again", step, round_, request.group)
-        number = session_seed(*parts) % len(tasks)
         seed = session_seed(*parts, request.index)
-        row = check_row(tasks[number], number)
+        row = check_row(tasks.other(request.task_data, session_seed(*parts)), request.group)
         return self._request(row, request.group, request.index, seed)
 
     def eval_requests(self, tasks: Any) -> list[RolloutRequest]:

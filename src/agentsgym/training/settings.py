@@ -22,6 +22,7 @@ from agentsgym.types.settings import (
     Positive,
     Section,
     Share,
+    Text,
     Texts,
     read,
 )
@@ -116,6 +117,12 @@ class TrainSettings:
         "denominators, or 'resample' them with other tasks.",
     )
     max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
+    curriculum: Text | None = setting(
+        None,
+        "A key of `task_data`, such as `family`, whose values divide the training tasks into "
+        "kinds: more tasks are drawn of those whose groups have signal. None: an epoch takes each "
+        "task once.",
+    )
     max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
     max_rollout_tokens: Count | None = setting(
         None, "Token cap of a row: what does not fit is not played."

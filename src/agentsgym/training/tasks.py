@@ -5,17 +5,22 @@ several processes draw the same tasks.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import count, islice
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils.data
 
 from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.envs.dataset import row_problem
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.types import session_seed
+from agentsgym.types.records import Floats
 
 logger = logging.getLogger(__name__)
 
@@ -25,21 +30,29 @@ MOST_CHECKED = 100_000
 _SAMPLE = 20_000
 
 
-def training_tasks(dataset: Any, args: GRPOEnvConfig, shuffle: bool, envs: EnvPool) -> "Tasks":
+def training_tasks(
+    dataset: Any,
+    args: GRPOEnvConfig,
+    shuffle: bool,
+    envs: EnvPool,
+    kept: Callable[[str], dict[str, Any]],
+) -> "Tasks":
     """The training set, checked as far as can be done before training: a set of at most
-    `MOST_CHECKED` rows completely, of a larger one a sample. Every row is checked when it is drawn.
-    Raises ConfigError with the first bad rows."""
+    `MOST_CHECKED` rows completely, and one with a curriculum, which reads all rows anyway; of a
+    larger one a sample. Every row is checked when it is drawn. `kept` gives the dict that
+    checkpoints hold under a name. Raises ConfigError with the first bad rows."""
     size = tasks_per_generation(args)
     seed = args.seed if args.data_seed is None else args.data_seed
     bad = BadRows(lambda row: row_problem(row, envs), args.max_bad_rows)
     if is_streamed(dataset):
         shuffles = shuffle and hasattr(dataset, "shuffle")
         return TaskStream(dataset.shuffle(seed=seed) if shuffles else dataset, size, bad)
+    whole = len(dataset) <= MOST_CHECKED or args.curriculum is not None
     sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE))
-    raise_problems(
-        "train_dataset", check_rows(dataset, envs, sample if len(dataset) > MOST_CHECKED else None)
-    )
-    return TaskSet(dataset, size, seed if shuffle else None, bad)
+    raise_problems("train_dataset", check_rows(dataset, envs, None if whole else sample))
+    if args.curriculum is None:
+        return TaskSet(dataset, size, seed if shuffle else None, bad)
+    return Curriculum(dataset, size, seed, bad, args.curriculum, shuffle, kept)
 
 
 def tasks_per_generation(args: GRPOEnvConfig) -> int:
@@ -103,6 +116,10 @@ class TaskSet:
             if not self.bad.leaves_out(row, place):
                 return row
         raise ConfigError("train_dataset: no row is good")
+
+    def other(self, task_data: Mapping[str, Any], number: int) -> Any:
+        """The row that is drawn by any `number` in the place of a task without signal."""
+        return self[number % len(self)]
 
     def generations(self, args: GRPOEnvConfig) -> int:
         """Generations of an epoch."""
@@ -176,6 +193,130 @@ class TaskStream:
                 yield row
 
 
+# -- kinds of tasks --------------------------------------------------------------------------------
+
+RATE = 0.1
+"""Weight of a kind's last group in its signal."""
+FLOOR = 0.1
+"""What each kind's weight has beside its signal, so that none is forgotten, and one that becomes
+learnable is noticed."""
+
+
+def shares(signals: Iterable[float]) -> Floats:
+    """The share of tasks of each kind: proportional to `FLOOR` plus its signal. Of K kinds none
+    has less than FLOOR / (1 + FLOOR) / K."""
+    weights = [signal + FLOOR for signal in signals]
+    return np.array(weights) / sum(weights)
+
+
+def draw(shares: Floats, size: int, rng: np.random.Generator) -> list[int]:
+    """Indices of `size` kinds in random order. Each occurs `size` times its share, rounded up or
+    down, and exactly that often in the mean: systematic sampling, which has less noise than draws
+    that know nothing of each other."""
+    ends = shares.cumsum()
+    places = (np.arange(size) + rng.random()) / size
+    drawn: list[int] = rng.permutation(np.searchsorted(ends / ends[-1], places)).tolist()
+    return drawn
+
+
+class Curriculum(TaskSet):
+    """The tasks of a set, of which the values of `task_data[key]` make kinds: more are drawn of the
+    kinds whose groups have signal.
+
+    A kind's signal is the exponential mean over its groups of whether they had signal, 1 before the
+    first. A generation is a function of the seed, its number, and the groups of all generations
+    that were learned from when it was drawn: all before it, or with `max_staleness` all but as many
+    of them. Within a kind the tasks come as in a `TaskSet` of its own, in the order of the rows if
+    not `shuffle`.
+
+    What is known is plain data in the dict that `kept` gives, which checkpoints hold. It is equal
+    on all ranks, as signals are those of all ranks' groups.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        size: int,
+        seed: int,
+        bad: BadRows,
+        key: str,
+        shuffle: bool,
+        kept: Callable[[str], dict[str, Any]],
+    ) -> None:
+        super().__init__(rows, size, seed, bad)
+        self._key = key
+        self._kept = kept
+        self._kinds = {
+            kind: TaskSet(
+                torch.utils.data.Subset(rows, numbers),
+                1,
+                session_seed(seed, kind) % 2**32 if shuffle else None,
+                bad,
+            )
+            for kind, numbers in sorted(_rows_of_kinds(rows, key).items())
+        }
+
+    @property
+    def signals(self) -> dict[str, float]:
+        """The signal of each kind."""
+        known = self._part("signal")
+        return {kind: known.get(kind, 1.0) for kind in self._kinds}
+
+    def generation(self, number: int) -> list[Any]:
+        """The rows of generation `number`. It is drawn once; a run that goes on with other kinds or
+        another size draws anew what it had not learned from."""
+        tasks = self._part("open").get(str(number), ())
+        if len(tasks) != self._size or not {kind for kind, _ in tasks} <= self._kinds.keys():
+            tasks = self._part("open")[str(number)] = self._draw(number)
+        return [self._kinds[kind].generation(place)[0] for kind, place in tasks]
+
+    def learn(self, number: int, signals: Iterable[bool]) -> dict[str, float]:
+        """Take in which groups of generation `number` had signal. Returns figures to log."""
+        drawn = [kind for kind, _ in self._part("open").pop(str(number))]
+        known = self._part("signal")
+        for kind, has in zip(drawn, signals, strict=True):
+            before = known.get(kind, 1.0)
+            known[kind] = before + RATE * (float(has) - before)
+        times = Counter(drawn)
+        figures = {f"curriculum/share/{kind}": times[kind] / self._size for kind in self._kinds}
+        return figures | {f"curriculum/signal/{k}": value for k, value in self.signals.items()}
+
+    def other(self, task_data: Mapping[str, Any], number: int) -> Any:
+        """The row of the same kind that is drawn by any `number` in the place of a task."""
+        return self._kinds[str(task_data[self._key])].other(task_data, number)
+
+    def _draw(self, number: int) -> list[list[Any]]:
+        """Each task's kind, and how many of its kind were drawn before."""
+        rng = np.random.default_rng(session_seed(self._seed, number))
+        drawn, names, tasks = self._part("drawn"), [*self._kinds], []
+        for index in draw(shares(self.signals.values()), self._size, rng):
+            kind = names[index]
+            tasks.append([kind, drawn.get(kind, 0)])
+            drawn[kind] = tasks[-1][1] + 1
+        return tasks
+
+    def _part(self, name: str) -> dict[str, Any]:
+        """Of each kind its "signal" and how many tasks were "drawn"; and the tasks of the
+        generations that are "open", which were drawn and not learned from."""
+        part: dict[str, Any] = self._kept("curriculum").setdefault(name, {})
+        return part
+
+
+def _rows_of_kinds(rows: Any, key: str) -> Mapping[str, Sequence[int]]:
+    """The numbers of each kind's rows. Raises ConfigError with the first row that has no kind."""
+    numbers: dict[str, array[int]] = {}
+    for number in range(len(rows)):
+        value = rows[number]["task_data"].get(key)
+        kind = str(value)
+        if not isinstance(value, str | int | float) or not kind.isprintable():
+            raise ConfigError(
+                f"train_dataset: row {number}: curriculum={key!r} needs a text or a number of this "
+                f"name in task_data, as a name in the log; got {value!r}"
+            )
+        numbers.setdefault(kind, array("q")).append(number)
+    return numbers
+
+
 Tasks = TaskSet | TaskStream
 
 
@@ -200,10 +341,9 @@ def check_training_set(dataset: Any, args: GRPOEnvConfig) -> None:
     if is_streamed(dataset):
         if args.max_steps <= 0:
             raise ValueError("a streamed train_dataset has no length: set max_steps")
-        if args.zero_signal_groups == "resample":
-            raise ValueError(
-                "zero_signal_groups='resample' draws tasks by number, which a stream has not"
-            )
+        by_number = "curriculum" if args.curriculum is not None else "zero_signal_groups='resample'"
+        if args.curriculum is not None or args.zero_signal_groups == "resample":
+            raise ValueError(f"{by_number} draws tasks by number, which a stream has not")
     elif len(dataset) < tasks_per_generation(args):
         raise ValueError(
             f"one generation takes {tasks_per_generation(args)} tasks (generation_batch_size "

@@ -42,7 +42,7 @@ from agentsgym.training.metrics import Reports, RolloutSink, mean_of_sums, warn_
 from agentsgym.training.ranks import Gradients, Ranks
 from agentsgym.training.reference import check_reference, reference_of
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
-from agentsgym.training.tasks import check_training_set, training_tasks
+from agentsgym.training.tasks import Curriculum, check_training_set, training_tasks
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments
@@ -117,7 +117,7 @@ class GRPOEnvTrainer(TRLBase):
         if self.accelerator.is_main_process:
             log_properties(self.tokenizer, rendering)
         pool = EnvPool(self.tokenizer, args.trust, envs, template_options=rendering)
-        self.tasks = training_tasks(train_dataset, args, self.shuffle_dataset, pool)
+        self.tasks = training_tasks(train_dataset, args, self.shuffle_dataset, pool, self.kept)
         self.generations_per_epoch = self.tasks.generations(args)
         refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.ranks = Ranks(self.accelerator)
@@ -165,6 +165,10 @@ class GRPOEnvTrainer(TRLBase):
         args, step = self.args, self.state.global_step
         requests, rollouts = self.batches.next(step, self.state.max_steps)
         advantages = self._credit(rollouts)
+        if isinstance(self.tasks, Curriculum):
+            number = step // args.updates_per_generation
+            for name, value in self.tasks.learn(number, advantages.groups_with_signal).items():
+                self.record_metric(name, value)
         rounds = args.max_resample_rounds if args.zero_signal_groups == "resample" else 0
         for round_ in range(rounds):
             if advantages.share_with_signal == 1.0:

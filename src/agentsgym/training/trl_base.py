@@ -199,6 +199,12 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         self._step = step * self.args.gradient_accumulation_steps
         self._buffered_inputs: Any = None
 
+    def kept(self, name: str) -> dict[str, Any]:
+        """A dict of plain values under a name, which checkpoints hold: a resumed run has it again,
+        a new training begins with an empty one. It must be equal on all ranks."""
+        values: dict[str, Any] = self.state.stateful_callbacks.setdefault(name, {})
+        return values
+
     def read_reference(self, checkpoint: Path) -> None:
         """Load the saved reference, where it follows the policy."""
         if self.args.sync_ref_model:

@@ -196,7 +196,7 @@ const SECTIONS = [
   ["Episodes of the trial", /^episode_\d+\//],
   ["Environments", /^env\//],
   ["How episodes end", /^stop\//],
-  ["Signal and update", /^(groups_without_signal|reward_std|loss|grad_norm|entropy|kl|clipped|aux_loss|learning_rate|staleness.*|ratio\/.*|sampler\/.*)$/],
+  ["Signal and update", /^(groups_without_signal|reward_std|loss|grad_norm|entropy|kl|clipped|aux_loss|learning_rate|staleness.*|ratio\/.*|sampler\/.*|curriculum\/.*)$/],
   ["Time", /^(time\/.*|ahead\/.*|tokens_per_second|occupancy|runtime)$/],
   ["Actions and tokens", /./],
 ];
@@ -206,6 +206,7 @@ const UNSHOWN = /^(seconds|epoch|total_agent_tokens|num_input_tokens_seen|num_to
 const TOGETHER = [
   [/^episode_(\d+)\/(.+)$/, (match) => [`${match[2]} by episode`, `episode ${match[1]}`]],
   [/^env\/(.+)\/([^/]+)$/, (match) => [`${match[2]} by environment`, match[1]]],
+  [/^curriculum\/(share|signal)\/(.+)$/, (match) => [`${match[1]} by kind of task`, match[2]]],
   [/^stop\/(.+)$/, (match) => ["stop reasons", match[1]]],
   [/^template_breaks\/(.+)$/, (match) => ["rows begun by the template", match[1]]],
   [/^call_breaks\/(.+)$/, (match) => ["rows begun by a program's calls", match[1]]],
