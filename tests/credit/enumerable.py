@@ -22,7 +22,7 @@ GROUP = 3
 class Move:
     """One step, or one token of it: where it was taken (`state`, an index into theta), what was
     done and earned, and the `weight` of its reward in the return. `token` is the position in the
-    step's action."""
+    step's action; a `note` is no action."""
 
     episode: int
     step: int
@@ -31,6 +31,7 @@ class Move:
     reward: float
     weight: float = 1.0
     token: int = 0
+    note: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,30 @@ def stopping_process(seed: int = 0) -> Process:
 
     extend(())
     return Process(theta, tuple(trajectories))
+
+
+def noted_process(seed: int = 0) -> Process:
+    """Action 0 stops, 1 leads to a note and then to a last action, 2 to the last action alone:
+    13 trajectories. The policy depends on the whole history, so the last action sees the note.
+    """
+    rng = np.random.default_rng(seed)
+    states: dict[object, int] = {}
+    trajectories = []
+
+    def extend(moves: tuple[Move, ...]) -> None:
+        history = tuple(m.action for m in moves)
+        state = states.setdefault(history, len(states))
+        for action in range(3):
+            note = history == (1,)
+            reward = 0.0 if note else float(rng.normal())
+            longer = (*moves, Move(0, len(moves), state, action, reward, note=note))
+            if (history == () and action == 0) or (history and not note):
+                trajectories.append(longer)
+            else:
+                extend(longer)
+
+    extend(())
+    return Process(rng.normal(size=(len(states), 3)), tuple(trajectories))
 
 
 def trial_process(weights: Sequence[float], seed: int = 0) -> Process:
@@ -200,7 +225,7 @@ def table_of_groups(process: Process, joint: Sequence[Sequence[int]]) -> tuple[S
         reward=np.array([sum(m.reward for m in s) for s in steps]),
         score_weight=np.array([s[0].weight for s in steps]),
         tokens=np.array([len(s) for s in steps]),
-        reflection=np.zeros(len(steps), dtype=bool),
+        reflection=np.array([s[0].note for s in steps]),
         anchor=np.array([str(s[0].state) for s in steps], dtype=object),
         action=objects([tuple(m.action for m in s) for s in steps]),
         choices=objects([tuple(policy[m.state] for m in s) for s in steps]),

@@ -278,6 +278,14 @@ def test_a_reflection_earns_only_what_later_episodes_earn():
     assert steps_of("step_return", played) == near([[3, 0, 2], [-3, 0, -2]])
 
 
+def test_a_note_in_an_episode_is_no_step_of_the_game():
+    note = Did(0.0, kind="reflection")
+    played = [rollout(0, 0, [1.0, note, 4.0]), rollout(0, 1, [1.0, 2.0])]
+    # The second actions are compared, although the note stands between; nobody else has a note.
+    assert steps_of("step_return", played) == near([[2, 4, 2], [-2, -2]])
+    assert steps_of("trial", played) == near([[2, 1, 1], [-2, -3]])
+
+
 def test_reflections_at_different_step_numbers_are_still_compared():
     note = Did(0.0, kind="reflection")
     played = [rollout(0, 0, [1.0, 0.0, note], [0.0]), rollout(0, 1, [1.0, note], [0.0])]

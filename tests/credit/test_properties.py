@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agentsgym import RolloutBatch
 from agentsgym.credit import ESTIMATORS, advantages, table_of
+from agentsgym.credit.baselines import actions_before
 from credit.played import Did, rollout
 
 # Name and options: every estimator in all its variants, and once with each discount and weight.
@@ -56,6 +57,7 @@ class Plan:
 # Quarters are exact in binary, so that equal rewards stay equal under addition.
 quarters = st.integers(-8, 8).map(lambda n: n / 4)
 dids = st.builds(Did, quarters, st.integers(0, 3), st.sampled_from("ABC"))
+dids |= st.builds(Did, st.just(0.0), st.integers(0, 3), kind=st.just("reflection"))
 
 
 @st.composite
@@ -204,8 +206,9 @@ def test_nested_and_flattened_forms_agree(plans):
 def matched(plans, name):
     """Whether a step has somebody to be compared with, by (group, index, episode, step)."""
     table = table_of([plan.play() for plan in plans])
-    where = table.step if name == "step_return" else np.zeros_like(table.step)
-    keys = list(zip(table.group[table.rollout], table.episode, where, strict=True))
+    where = actions_before(table) if name == "step_return" else np.zeros_like(table.step)
+    notes = table.reflection & (name == "step_return")
+    keys = list(zip(table.group[table.rollout], table.episode, where, notes, strict=True))
     live = table.live[table.rollout]
     owners = {}
     for key, owner, alive in zip(keys, table.rollout, live, strict=True):
@@ -273,7 +276,7 @@ def test_relative_advantages_of_the_same_state_sum_to_zero_over_a_group(plans):
     starts = [
         replace(
             plan,
-            episodes=((replace(plan.episodes[0][0], tokens=1, anchor="start"),),),
+            episodes=((replace(plan.episodes[0][0], tokens=1, anchor="start", kind="action"),),),
             free_shots=0,
         )
         for plan in plans

@@ -33,7 +33,7 @@ class Asks(PrivilegedAgent):
                     dict(session.task_data),
                     (trial.episode, trial.scored, len(trial.outcomes), trial.last_state),
                     session.actions,
-                    session.episode_is_over,
+                    session.asks_for_note,
                     list(session.admissible_actions() or ()),
                 )
             )

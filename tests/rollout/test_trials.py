@@ -52,9 +52,7 @@ def test_summary_carry_lets_the_agent_write_its_own_context(plain_tokenizer):
     assert first.reward == 1.5 and first.steps[2].reward == 0.0
     assert first.win and len(first.actions) == 2
     assert "Write down briefly" in first.steps[2].observation
-    assert contents(second.messages)[0] == (
-        "Your notes from the last episode: Can it fly?\n\nIs it an animal?"
-    )
+    assert contents(second.messages)[0] == ("Your notes: Can it fly?\n\nIs it an animal?")
     assert [[(s.episode, s.step) for s in row.spans] for row in batch.rows] == [
         [(0, 0), (0, 1), (0, 2)],
         [(1, 0), (1, 1)],

@@ -76,7 +76,7 @@ class RandomAgent(PrivilegedAgent):
             actions = session.admissible_actions()
             if actions:
                 return self._rng.choice(actions)
-            if session.episode_is_over:
+            if session.asks_for_note:
                 return NOTHING_LEFT
             raise ValueError(f"{session.env.name}: nothing is admissible")
 

@@ -62,6 +62,16 @@ def episode_starts(table: StepTable) -> Ints:
     )
 
 
+def actions_before(table: StepTable) -> Ints:
+    """The number of the episode's actions before each step, shape (N,)."""
+    starts = episode_starts(table)
+    actions = (~table.reflection).astype(np.int64)
+    before = np.cumsum(actions) - actions
+    lengths = np.diff([*starts, len(actions)])
+    result: Ints = before - np.repeat(before[starts], lengths)
+    return result
+
+
 def comparable(table: StepTable) -> Flags:
     """Bool per rollout, (R,): live, and not the only live one of its group.
 

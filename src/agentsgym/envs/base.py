@@ -150,9 +150,15 @@ class MultistepEnv:
             "in the next episode on the same task."
         )
 
+    def _format_note_request(self, state: Any, step: int) -> str:
+        """The request for a note before action number `step` of an episode whose conversation is
+        full (`context_limit`). The answer to the last action follows in the next conversation,
+        after the episode's first prompt and the note."""
+        return "This conversation is full. Write down briefly what you need to know to go on."
+
     def _format_memory(self, reflection: str) -> str:
-        """The agent's own reflection, as shown before the next episode's first prompt."""
-        return f"Your notes from the last episode: {reflection}"
+        """The agent's own reflection or note, as shown in the conversation that follows it."""
+        return f"Your notes: {reflection}"
 
     def get_train_dataset(self) -> Any:
         """Training tasks: a `datasets.Dataset` with the columns of `task_rows`."""

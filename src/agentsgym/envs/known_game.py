@@ -151,6 +151,9 @@ class KnownGame(ListedTasks):
     def _format_reflection(self, state: Any, reward: float) -> str:
         return f"{state['reply']} {self.reflect}"
 
+    def _format_note_request(self, state: Any, step: int) -> str:
+        return self.reflect
+
     def _format_memory(self, reflection: str) -> str:
         return f"Notes: {reflection}"
 
@@ -241,7 +244,7 @@ class _Turn:
 @dataclass(frozen=True, slots=True)
 class KnownGameAgent(PrivilegedAgent):
     """A player of a `KnownGame`. It follows the game in a state of its own, and writes complete
-    notes where the agent is asked to reflect. `choose` gets the state and a dict, which is empty
+    notes where the agent is asked for them. `choose` gets the state and a dict, which is empty
     at the start of every episode."""
 
     env: KnownGame
@@ -261,7 +264,7 @@ class KnownGameAgent(PrivilegedAgent):
         # The environment has already answered the last action, so that an answerer that remembers
         # its answers is not asked again.
         state = last and self.env._step_episode("", last.state, last.action)[0]
-        if self.session.episode_is_over:
+        if self.session.asks_for_note:
             return self.env.notes(state), last
         memory: dict[str, Any] = {}
         if last is None or last.state["trial"].episode != trial.episode:

@@ -16,6 +16,7 @@ limits.
 """
 
 import inspect
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,9 +24,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
+from agentsgym.types import session_seed
 from agentsgym.types.names import ConfigError, checked_path, real_path
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
-from agentsgym.types.settings import Count, CountOrZero, Section, read
+from agentsgym.types.settings import MOST, Count, CountOrZero, Section, read
 from agentsgym.types.text import short_repr
 
 NEEDS = "needs"
@@ -54,6 +56,18 @@ Tasks = Annotated[int, Field(ge=1, le=1_000_000)]
 TasksPerSolution = Annotated[int, Field(ge=1, le=1_000)]
 """A number of tasks for each secret, code or the like."""
 Carry = Literal["none", "full", "summary"]
+_Tokens = Annotated[int, Field(ge=1, le=MOST)]
+
+
+def _one_or_range(limit: int | list[int] | None) -> int | list[int] | None:
+    """Raises ValueError for a list that is no range."""
+    if isinstance(limit, list) and (len(limit) != 2 or limit[0] > limit[1]):
+        raise ValueError(f"must be a number or [smallest, largest], got {short_repr(limit)}")
+    return limit
+
+
+ContextLimit = Annotated[_Tokens | list[_Tokens] | None, AfterValidator(_one_or_range)]
+"""A number of tokens, or the smallest and largest of a range."""
 
 
 def _different_words(names: list[str] | None) -> list[str] | None:
@@ -127,8 +141,21 @@ class EnvSettings(Section):
         Carry, Field(description="what an episode shows of the trial's earlier episodes")
     ] = "none"
     reflection_tokens: Annotated[
-        int, Field(ge=1, le=100_000, description="token cap of a reflection (carry='summary')")
+        int,
+        Field(
+            ge=1,
+            le=100_000,
+            description="token cap of a reflection (carry='summary') or note (context_limit)",
+        ),
     ] = 128
+    context_limit: Annotated[
+        ContextLimit,
+        Field(
+            description="most tokens of a conversation before an action: instead of a prompt that "
+            "would pass it, the agent is asked for a note, and the episode goes on from that in a "
+            "new conversation; of a range [smallest, largest], each task draws its own limit"
+        ),
+    ] = None
     malformed_penalty: Annotated[
         float,
         Field(
@@ -147,6 +174,22 @@ class EnvSettings(Section):
             description="seconds to wait for a worker's answer before replacing it",
         ),
     ] = 120.0
+
+    def limit_for(self, task_data: Mapping[str, Any]) -> int | None:
+        """The context limit of a task, the same in all its rollouts."""
+        if not isinstance(self.context_limit, list):
+            return self.context_limit
+        smallest, largest = self.context_limit
+        task = json.dumps(task_data, sort_keys=True, default=repr)
+        return smallest + session_seed("context_limit", task) % (largest - smallest + 1)
+
+    @property
+    def several_conversations(self) -> str:
+        """What gives a trial several conversations; "" if it has one."""
+        if self.context_limit is not None:
+            return f"context_limit={self.context_limit}"
+        several = self.episodes_per_trial > 1 and self.carry != "full"
+        return f"carry={self.carry!r}" if several else ""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Keep the types of the common settings that the subclass declares again."""

@@ -130,14 +130,14 @@ def summarize(
     """Figures of rollouts.
 
     `reward`, `reward_std`, `win_rate`, `steps`, `agent_tokens` and `tokens` per rollout, and where
-    tokens were recorded `rows_per_rollout`, `template_breaks` and, where there are some,
-    `template_breaks/<what was rewritten>` and `call_breaks/<why a program's call began a row>`;
-    `truncated` and `malformed` and the environments' own metrics per step, and where an environment
-    marks them the share of informing actions (`informing`, and with free shots also
-    `informing/free_shots` and `informing/scored`); `stop/<reason>` as shares of episodes; `failed`
-    as share of rollouts; and for trials of several episodes `episode_<k>/reward`,
-    `episode_<k>/win_rate` and `exploration_gain` (last minus first). With `per_environment` (None:
-    where there are several) also `env/<class path>/<figure>`.
+    tokens were recorded `rows_per_rollout`, `template_breaks` and, where there are some, `notes`
+    (from which an episode went on), `template_breaks/<what was rewritten>` and
+    `call_breaks/<why a program's call began a row>`; `truncated` and `malformed` and the
+    environments' own metrics per step, and where an environment marks them the share of informing
+    actions (`informing`, and with free shots also `informing/free_shots` and `informing/scored`);
+    `stop/<reason>` as shares of episodes; `failed` as share of rollouts; and for trials of several
+    episodes `episode_<k>/reward`, `episode_<k>/win_rate` and `exploration_gain` (last minus first).
+    With `per_environment` (None: where there are several) also `env/<class path>/<figure>`.
     """
     if not records:
         return {}
@@ -222,6 +222,8 @@ def _sums(records: Sequence[RolloutRecord]) -> Sums:
     if any(one.rows for one in live):
         per_rollout["rows_per_rollout"] = [one.rows for one in live]
         per_rollout["template_breaks"] = [one.begins.get("template", 0) for one in live]
+        if any("note" in one.begins for one in live):
+            per_rollout["notes"] = [one.begins.get("note", 0) for one in live]
         for what in sorted({what for one in live for what in one.rewrites}):
             per_rollout[f"template_breaks/{what}"] = [one.rewrites.get(what, 0) for one in live]
         for why in sorted(REASONS.keys() & {why for one in live for why in one.begins}):

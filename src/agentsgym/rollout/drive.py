@@ -282,7 +282,7 @@ def _with_final_reward(episode: Episode, reward: float) -> Episode:
     """The episode with another reward; its last step gets the difference."""
     if reward == episode.reward:
         return episode
-    if not episode.steps:
+    if not episode.actions:
         raise SessionError(f"final_reward is {reward:g}, but the episode has no step to earn it")
     return replace(episode, steps=tuple(with_reward(episode.steps, reward)), reward=reward)
 

@@ -17,6 +17,7 @@ OVER_BUDGET = "max_rollout_tokens"
 """The stop reason of an episode whose next prompt had no room in the token budget."""
 
 EpisodeGenerator = Generator[GenerationRequest, GenerationResult, Episode]
+_NoteGenerator = Generator[GenerationRequest, GenerationResult, Step | None]
 
 
 def play_episode(session: Session) -> EpisodeGenerator:
@@ -33,10 +34,10 @@ def play_episode(session: Session) -> EpisodeGenerator:
             f"{session.where()}: no state; set env.active_states[session_id] = "
             "env._initialize_episode(session_id, task_data) before the episode"
         )
-    if env.config.system_prompt is not None and not session.messages:
-        session.instruct(env.config.system_prompt)
+    if not session.messages:
+        _instruct(session)
     mistakes = 0
-    stop_reason = _observe(session)
+    stop_reason = yield from _observe(session)
     while stop_reason is None:
         action = clean_action((yield session.request_action()))
         parsed = session.read(action)
@@ -46,17 +47,29 @@ def play_episode(session: Session) -> EpisodeGenerator:
             break
         step = _take_step(session, action, parsed)
         mistakes = mistakes + 1 if step.malformed else 0
-        stop_reason = _stop_reason(session, step, mistakes) or _observe(session, parsed)
+        stop_reason = _stop_reason(session, step, mistakes)
+        if stop_reason is None:
+            stop_reason = yield from _observe(session, parsed)
     return finish(session, stop_reason)
 
 
-def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, Step | None]:
-    """Request a reflection after the session's last episode, whose state is still the current one.
-    The reflection is an action like any other, but not a step of the game: it has no reward of its
-    own. None if the token budget has no room for it."""
+def _instruct(session: Session) -> None:
+    if session.env.config.system_prompt is not None:
+        session.instruct(session.env.config.system_prompt)
+
+
+def reflect(session: Session) -> _NoteGenerator:
+    """Request a reflection after the session's last episode, whose state is still the current
+    one."""
     request = session.host._format_reflection(session.state, session.episodes[-1].reward)
     request = checked_text(request, "_format_reflection")
-    if not session.observe(after_answer(session, request)):
+    return (yield from _write(session, after_answer(session, request)))
+
+
+def _write(session: Session, request: str) -> _NoteGenerator:
+    """Request a note. It is an action like any other, but not a step of the game: it has no reward
+    of its own. None if the token budget has no room for it."""
+    if not session.observe(request):
         return None
     action = clean_action((yield session.request_action("reflection")))
     parsed = session.read(action)
@@ -74,7 +87,15 @@ def reflect(session: Session) -> Generator[GenerationRequest, GenerationResult, 
         kind="reflection",
     )
     session.steps.append(step)
+    session.notes += 1
     return step
+
+
+def memory_text(session: Session) -> str:
+    """The agent's last note, before the first prompt of what follows it; "" without one."""
+    if not session.steps or session.steps[-1].kind != "reflection":
+        return ""
+    return checked_text(session.host._format_memory(session.steps[-1].action), "_format_memory")
 
 
 def after_answer(session: Session, text: str) -> str:
@@ -91,37 +112,63 @@ def last_answer(session: Session) -> str:
     `_format_answer` fails: an environment need not be able to write a prompt in a finished state.
     """
     episode = session.episodes[-1]
-    if not session.steps or episode.stop_reason == OVER_BUDGET:
+    if not session.acted or episode.stop_reason == OVER_BUDGET:
         return ""
     try:
-        answer = session.host._format_answer(session.state, len(session.steps))
+        answer = session.host._format_answer(session.state, session.acted)
         return checked_text(answer, "_format_answer").strip()
     except FAULTS as error:
         logger.debug("%s: no answer to the last action: %r", session.env.name, error)
         return ""
 
 
-def _observe(session: Session, parsed: ParsedAction | None = None) -> str | None:
-    """Get the next prompt from the environment, if the last action was valid; return a
-    stop reason if the budget has no room."""
+def _observe(
+    session: Session, parsed: ParsedAction | None = None
+) -> Generator[GenerationRequest, GenerationResult, str | None]:
+    """Get the next prompt from the environment, if the last action was valid; return a stop reason
+    if the budget has no room. A prompt that would pass the context limit opens a new conversation,
+    after a note in the old one."""
     prompt: Any = NO_ACT
     if parsed is None or parsed.valid:
-        prompt = session.host._format_prompt(session.state, len(session.steps))
+        prompt = session.host._format_prompt(session.state, session.acted)
     if not isinstance(prompt, ModelCall | list):
         prompt = checked_text(prompt, "_format_prompt")
-        if session.carried and not session.steps:
+        if session.carried and not session.acted:
             prompt = f"{session.carried}\n\n{prompt}"
-    return None if session.observe(prompt) else OVER_BUDGET
+    answered = any(message["role"] == "assistant" for message in session.messages)
+    limit = session.context_limit if answered else None
+    observed = session.observe(prompt, limit)
+    if not session.acted:
+        session.opening = session.observation
+    if observed:
+        return None
+    return OVER_BUDGET if limit is None else (yield from _go_on(session, session.observation))
+
+
+def _go_on(
+    session: Session, prompt: str
+) -> Generator[GenerationRequest, GenerationResult, str | None]:
+    """Ask for a note, and go on in a conversation that begins with the episode's first prompt, the
+    note and `prompt`; return a stop reason if the budget has no room."""
+    request = session.host._format_note_request(session.state, session.acted)
+    note = yield from _write(session, checked_text(request, "_format_note_request"))
+    if note is None:
+        return OVER_BUDGET
+    parts = [session.opening if session.acted else "", memory_text(session), prompt]
+    session.begin_conversation()
+    _instruct(session)
+    return None if session.observe("\n\n".join(filter(None, parts))) else OVER_BUDGET
 
 
 def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction) -> Step:
     env, sid = session.host, session.session_id
     tokens = session.act(action, parsed)
     text = parsed.text if session.call is None else session.answer(action).to_json()
+    played = (step for step in reversed(session.steps) if step.kind == "action")
+    anchor = next((step.info.get("anchor") for step in played), None)
     if parsed.valid:
         answer = read_answer(env._step_episode(sid, env.active_states[sid], text))
     else:
-        anchor = session.steps[-1].info.get("anchor") if session.steps else None
         answer = StepAnswer(session.state, 0.0, False, True, {"anchor": anchor})
     env.active_states[sid] = answer.state
     if answer.step_rewards is not None:
@@ -136,7 +183,7 @@ def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction)
         info=_with_metrics(answer.info, parsed),
         malformed=answer.malformed,
         truncated=action.truncated,
-        anchor=session.steps[-1].info.get("anchor") if session.steps else None,
+        anchor=anchor,
         token_rewards=_token_rewards(session, answer.token_rewards, tokens),
         penalty=penalty,
     )
@@ -151,14 +198,17 @@ def _with_metrics(info: Mapping[str, Any], parsed: ParsedAction) -> Mapping[str,
 
 
 def _replace_rewards(session: Session, rewards: Sequence[float]) -> None:
-    """Give each of the steps before the last one its reward of `rewards`."""
-    if len(rewards) != len(session.steps) + 1:
+    """Give each of the actions before the last one its reward of `rewards`."""
+    if len(rewards) != session.acted + 1:
         raise SessionError(
-            f"info['step_rewards'] has {len(rewards)} entries, the episode {len(session.steps) + 1}"
+            f"info['step_rewards'] has {len(rewards)} entries, the episode {session.acted + 1}"
             " steps"
         )
-    pairs = zip(session.steps, rewards, strict=False)
-    session.steps = [replace(step, reward=reward) for step, reward in pairs]
+    given = iter(rewards)
+    session.steps = [
+        replace(step, reward=next(given)) if step.kind == "action" else step
+        for step in session.steps
+    ]
 
 
 def _token_rewards(
@@ -179,7 +229,7 @@ def _stop_reason(session: Session, step: Step, mistakes: int) -> str | None:
         return step.info.get("stop_reason") or "done"
     if mistakes > config.error_allowance:
         return "malformed"
-    if len(session.steps) >= config.max_steps_per_episode:
+    if session.acted >= config.max_steps_per_episode:
         return "max_steps"
     return None
 
@@ -188,13 +238,15 @@ def finish(session: Session, stop_reason: str) -> Episode:
     """The episode so far. The environment's `_calculate_reward` decides its reward; the part
     beyond the sum of the steps goes to the last step."""
     steps = list(session.steps)
-    if steps and stop_reason != "error":
-        actions, rewards = [s.action for s in steps], [s.reward for s in steps]
+    if session.acted and stop_reason != "error":
+        played = [step for step in steps if step.kind == "action"]
+        actions, rewards = [s.action for s in played], [s.reward for s in played]
         final = session.host._calculate_reward(session.state, actions, actions[-1], rewards)
         steps = with_reward(steps, checked_number(final, "what _calculate_reward returns"))
-    messages = session.messages[session.first_message :]
+    messages = session.own_messages
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
     complete = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
+    complete = complete and not session.notes
     if session.call is not None:  # each call had a conversation of its own
         system, complete = None, True
     elif session.env.tool_schemas:  # calls and results are no plain texts
@@ -205,7 +257,7 @@ def finish(session: Session, stop_reason: str) -> Episode:
         reward=sum(step.reward for step in steps),
         score_weight=score_weight(session),
         stop_reason=stop_reason,
-        continues=session.first_message > 0,
+        continues=session.continues,
         system=system,
         written=None if complete else tuple(messages),
     )
@@ -217,9 +269,10 @@ def score_weight(session: Session) -> float:
 
 
 def with_reward(steps: Sequence[Step], reward: float) -> list[Step]:
-    """The steps of an episode with this reward: the last step gets the rest after the others."""
-    *others, last = steps
+    """The steps of an episode with this reward: the last action gets the rest after the others."""
     total = sum(step.reward for step in steps)
-    if reward != total:
-        last = replace(last, reward=last.reward + (reward - total))
-    return [*others, last]
+    if reward == total:
+        return list(steps)
+    last = max(k for k, step in enumerate(steps) if step.kind == "action")
+    changed = replace(steps[last], reward=steps[last].reward + (reward - total))
+    return [*steps[:last], changed, *steps[last + 1 :]]

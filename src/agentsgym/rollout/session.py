@@ -52,7 +52,10 @@ class Session:
     `observation` is the same as text. `episodes` are finished; `episode` is the number of the
     running one, to which `steps` and `messages` (from number `first_message` on) belong, and
     `trial` is its position in its trial (without the environment's state). `carried` is the text of
-    earlier episodes for its first prompt. `action_kind` is the kind of the last request.
+    earlier episodes for its first prompt, `opening` that prompt as the agent read it. It
+    `continues` the conversation of the episode before; `notes` counts its notes, and `earlier` has
+    its messages in conversations that ended with one. `context_limit` is the task's.
+    `action_kind` is the kind of the last request.
     `sampled_tokens` counts the tokens sampled so far, each with its own noise. `error` is set when
     the rollout has failed. If an environment's `_run_complete_episode` returned its own per-token
     rewards, `given_rewards` holds them by (episode, row); if it returned its own rows, `given_rows`
@@ -70,6 +73,11 @@ class Session:
     sampled_tokens: int = 0
     policy_version: int = 0
     carried: str = ""
+    opening: str = ""
+    notes: int = 0
+    earlier: list[Message] = field(default_factory=list)
+    continues: bool = False
+    context_limit: int | None = field(init=False)
     messages: list[Message] = field(default_factory=list)
     first_message: int = 0
     observation: str = ""
@@ -84,6 +92,7 @@ class Session:
     def __post_init__(self) -> None:
         self.transcript = CallTranscript(self.host.codec)
         self.trial = self.host.trial_info()
+        self.context_limit = self.env.config.limit_for(self.task_data)
 
     @property
     def env(self) -> MultistepEnv:
@@ -96,9 +105,19 @@ class Session:
         return tuple(step.action for step in self.steps if step.kind == "action")
 
     @property
-    def episode_is_over(self) -> bool:
-        """Whether the agent is now asked for a reflection on the episode."""
+    def acted(self) -> int:
+        """The number of the agent's actions in the running episode."""
+        return len(self.steps) - self.notes
+
+    @property
+    def asks_for_note(self) -> bool:
+        """Whether the agent is now asked for a reflection on the episode, or a note in it."""
         return self.action_kind == "reflection"
+
+    @property
+    def own_messages(self) -> list[Message]:
+        """The running episode's messages, of all its conversations."""
+        return [*self.earlier, *self.messages[self.first_message :]]
 
     def admissible_actions(self) -> Sequence[str] | None:
         """The admissible actions in the current state; None if the environment lists none."""
@@ -124,28 +143,42 @@ class Session:
         conversation and row of the previous one. `carried` comes before its first prompt."""
         self.episode = episode
         self.carried = carried
-        self.steps = []
+        self.steps, self.notes, self.earlier = [], 0, []
         if not go_on:
             self.messages = []
             self.transcript.restart()
         self.first_message = len(self.messages)
+        self.continues = self.first_message > 0
+
+    def begin_conversation(self) -> None:
+        """Go on with the episode in an empty conversation and a new row."""
+        self.earlier = self.own_messages
+        self.messages, self.first_message = [], 0
+        self.transcript.restart("note")
 
     def instruct(self, text: str) -> None:
         """Begin the conversation with a system message."""
         self.messages.append({"role": "system", "content": clean_text(text)})
 
-    def observe(self, prompt: Prompt) -> bool:
-        """Add what the environment says if the budget leaves room for an answer; otherwise nothing
-        is added and the result is False."""
+    def observe(self, prompt: Prompt, most: int | None = None) -> bool:
+        """Add what the environment says if the budget leaves room for an answer, and the context
+        then has at most `most` tokens; otherwise nothing is added and the result is False."""
         if isinstance(prompt, ModelCall):
             self._observe_call(prompt)
         else:
             self._observe_messages(following(prompt, self.messages))
         left = self.tokens_left()
-        if left is None or left > 0:
+        if (left is None or left > 0) and (most is None or self._context_length() <= most):
             return True
         self.withdraw()
         return False
+
+    def _context_length(self) -> int:
+        """The number of tokens that the next action is conditioned on; where no tokenizer counts
+        them, one for every four characters."""
+        if self.host.codec is not None:
+            return len(self.transcript.context)
+        return sum(len(message["content"]) for message in self.messages) // 4
 
     def _observe_messages(self, messages: Sequence[Message]) -> None:
         new = [_clean_message(message) for message in messages]

@@ -43,8 +43,8 @@ class TrialFacts:
 
     About the messages to answer now: `episode` (from 0, of `episodes`); `scored`, whether that
     episode counts (False in a free shot); `new_conversation`, whether they begin anew instead of
-    continuing the conversation before; `asks_for` "action", or "reflection" between two episodes,
-    None when the trial is over.
+    continuing the conversation before; `asks_for` "action", "reflection" (also for a note in an
+    episode), None when the trial is over.
 
     About the last action: its `reward`, which in an episode's last action includes what
     `_calculate_reward` adds; `malformed`; `episode_done`, whether its episode ended with it, and

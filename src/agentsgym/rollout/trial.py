@@ -12,6 +12,7 @@ from agentsgym.rollout.episode import (
     EpisodeGenerator,
     after_answer,
     finish,
+    memory_text,
     play_episode,
     reflect,
 )
@@ -103,13 +104,6 @@ def result_text(session: Session) -> str:
     return after_answer(session, checked_text(result, "_format_result"))
 
 
-def memory_text(session: Session) -> str:
-    """The agent's reflection, before the first prompt of the next episode; "" without one."""
-    if not session.steps or session.steps[-1].kind != "reflection":
-        return ""
-    return checked_text(session.host._format_memory(session.steps[-1].action), "_format_memory")
-
-
 _CARRIED = {"full": result_text, "summary": memory_text}
 """The text of the earlier episodes before an episode's first prompt, for each way to carry."""
 
@@ -125,7 +119,8 @@ def _keep_reflection(session: Session, step: Step | None) -> None:
     """Add the reflection, if there is one, to its episode."""
     if step is not None:
         last = session.episodes[-1]
-        session.episodes[-1] = replace(last, steps=(*last.steps, step))
+        written = last.written and tuple(session.own_messages)
+        session.episodes[-1] = replace(last, steps=(*last.steps, step), written=written)
 
 
 def _fail(session: Session, error: BaseException) -> None:

@@ -51,9 +51,9 @@ class CallTranscript(Transcript):
         self._without_tools = codec
         self._forget()
 
-    def restart(self) -> None:
+    def restart(self, begins: str = "episode") -> None:
         """Begin a new row with the next observation or call, which continues no earlier one."""
-        super().restart()
+        super().restart(begins)
         self._forget()
 
     def _forget(self) -> None:

@@ -72,6 +72,7 @@ class Transcript:
         self._text = ""
         self._before: str | int = ""
         self._last_action: tuple[int, ...] | None = None
+        self._begins = "episode"
         self._row = DraftRow("")
         self.rows: list[DraftRow] = []
 
@@ -85,9 +86,10 @@ class Transcript:
         """The ids that the next action is conditioned on."""
         return self._row.token_ids
 
-    def restart(self) -> None:
-        """Begin a new row with the next observation; the row gets no earlier history."""
-        self._last_action = None
+    def restart(self, begins: str = "episode") -> None:
+        """Begin a new row with the next observation, for the reason `begins`; the row gets no
+        earlier history."""
+        self._last_action, self._begins = None, begins
 
     def observe(self, messages: Sequence[Message], new: int = 1) -> None:
         """Extend the context to `messages`, of which only the last `new` ones are new."""
@@ -95,7 +97,7 @@ class Transcript:
             return
         self._before = self._text
         if self._last_action is None:
-            self._open(messages, "episode")
+            self._open(messages, self._begins)
             return
         bridge = self._codec.bridge(self._text, messages, self._last_action, new)
         if bridge.delta is None:

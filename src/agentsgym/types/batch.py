@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.types.records import Episode, Message, Rollout, Row, copy_message
+from agentsgym.types.records import Message, Rollout, Row, copy_message
 from agentsgym.types.reward_placement import per_token_rewards
 
 logger = logging.getLogger(__name__)
@@ -220,24 +220,9 @@ def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
 def _step_messages(rollout: Rollout) -> list[list[Message]]:
     """The conversation up to and including each step's action."""
     views = []
-    for messages, episodes in rollout.conversations():
-        known = 0
-        for episode in episodes:
-            ends = _action_ends(rollout, episode)
-            views += [[copy_message(m) for m in messages[: known + end]] for end in ends]
-            known += len(episode.messages)
+    for messages, turns in rollout.conversations():
+        views += [[copy_message(m) for m in messages[:end]] for _, _, end in turns]
     return views
-
-
-def _action_ends(rollout: Rollout, episode: Episode) -> list[int]:
-    """Number of the episode's own messages up to and including each of its actions."""
-    own, messages = len(episode.steps), episode.messages
-    ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
-    if rollout.failed and episode is rollout.episodes[-1]:
-        ends = ends[:own]  # drop an action that got no answer
-    if len(ends) < own:  # an override of the episode loop returned fewer messages
-        return [len(messages)] * own
-    return ends[len(ends) - own :]
 
 
 def pad_id(tokenizer: Any) -> int:

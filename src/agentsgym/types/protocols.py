@@ -71,8 +71,8 @@ class SessionView(Protocol):
         ...
 
     @property
-    def episode_is_over(self) -> bool:
-        """Whether the current request is for a reflection on the episode."""
+    def asks_for_note(self) -> bool:
+        """Whether the current request is for a reflection on the episode, or a note in it."""
         ...
 
     def admissible_actions(self) -> Sequence[str] | None:

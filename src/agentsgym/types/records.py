@@ -1,9 +1,10 @@
 """The nouns of play: messages, steps, episodes, trials, rows of tokens, rollouts. No tensors."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal, NotRequired, Self, TypedDict
 
 import numpy as np
@@ -82,7 +83,8 @@ class StepSpan:
 class Step:
     """One agent action and the environment's answer to it.
 
-    `index` counts from 0 within the episode. `kind` "reflection" marks an action between episodes.
+    `index` counts from 0 within the episode. `kind` "reflection" marks what is no action of the
+    game: a reflection after the episode, or a note in it (`context_limit`).
     The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
     exceeds the sum of the steps. `penalty` is what the `reward` lost because the action was
     malformed. `anchor` is the environment's key for the state before the step, or None.
@@ -143,8 +145,30 @@ class Episode:
 
     @property
     def actions(self) -> tuple[Step, ...]:
-        """The steps without the reflection that may follow them."""
+        """The steps without notes, and without the reflection that may follow them."""
         return tuple(step for step in self.steps if step.kind == "action")
+
+    def conversations(self) -> Iterator[tuple[list[Message], list[tuple[Step, int]]]]:
+        """The parts of `messages`, of which a note in the episode ends one: each with its steps,
+        and the number of its messages up to and including the step's action."""
+        messages, ends = self.messages, self._ends()
+        notes = [k + 1 for k, step in enumerate(self.steps[:-1]) if step.kind == "reflection"]
+        begin = 0
+        for first, last in pairwise([0, *notes, len(self.steps)]):
+            stop = ends[last - 1] if last in notes else len(messages)
+            own = zip(self.steps[first:last], ends[first:last], strict=True)
+            yield messages[begin:stop], [(step, end - begin) for step, end in own]
+            begin = stop
+
+    def _ends(self) -> list[int]:
+        """The number of messages up to and including the action of each step."""
+        own, messages = len(self.steps), self.messages
+        ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
+        if self.stop_reason == "error":
+            ends = ends[:own]  # drop an action that got no answer
+        if len(ends) < own:  # an override of the episode loop returned fewer messages
+            return [len(messages)] * own
+        return ends[len(ends) - own :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +232,8 @@ class Row:
 
     `token_ids` int32 and `logprobs` float32 (nats, 0.0 on tokens that were not sampled) have shape
     (T,). `spans` lists the steps whose tokens carry loss in this row. `begins` is the reason for
-    the row: "episode" for a new context, "template" if the chat template rewrote the history;
+    the row: "episode" for a new context, "note" if the episode goes on from a note, "template" if
+    the chat template rewrote the history;
     `rewrites` then says what of it: "thoughts", "answer", "opening" or "earlier". `sampled` is
     False if the row contains a text agent's words, which the environment tokenized: their
     `logprobs` are 0.0 and have no meaning. `given_rewards` (float64, shape (T,)) are rewards that
@@ -320,12 +345,15 @@ class Rollout:
         """Number of agent tokens in all rows."""
         return sum(row.agent_tokens for row in self.rows)
 
-    def conversations(self) -> list[tuple[list[Message], list[Episode]]]:
-        """Each conversation of the trial, with its episodes."""
-        parts: list[tuple[list[Message], list[Episode]]] = []
+    def conversations(self) -> list[tuple[list[Message], list[tuple[Episode, Step, int]]]]:
+        """Each conversation of the trial, with its steps and their episodes, and the number of
+        messages up to and including the step's action."""
+        parts: list[tuple[list[Message], list[tuple[Episode, Step, int]]]] = []
         for episode in self.episodes:
-            if not parts or not episode.continues:
-                parts.append(([], []))
-            parts[-1][0].extend(episode.messages)
-            parts[-1][1].append(episode)
+            for number, (own, steps) in enumerate(episode.conversations()):
+                if not parts or number or not episode.continues:
+                    parts.append(([], []))
+                messages, turns = parts[-1]
+                turns += [(episode, step, len(messages) + end) for step, end in steps]
+                messages += own
         return parts

@@ -30,7 +30,7 @@ def place_rewards(
     placement: str,
     final_reward: str,
 ) -> Floats:
-    """Per-token rewards of one row for the steps of `spans`, which are actions of `episode`:
+    """Per-token rewards of one row for those steps of `spans` that are actions of `episode`:
     float64 of shape (length,), 0.0 on all other tokens.
 
     `placement` is a name in `REWARD_PLACEMENTS`, `final_reward` one in `FINAL_REWARDS`. With
@@ -38,10 +38,9 @@ def place_rewards(
     of the step's reward goes to its last token.
     """
     rewards = np.zeros(length)
+    spans = [span for span in spans if span.length and episode.steps[span.step].kind == "action"]
     total = sum(span.length for span in spans)
     for span in spans:
-        if not span.length:
-            continue
         step, own = episode.steps[span.step], final_reward == "last_step"
         tokens = rewards[span.start : span.stop]
         reward = step.reward if own else episode.reward
@@ -77,11 +76,7 @@ def row_rewards(rollout: Rollout, row: Row, own: Mapping[int, Floats] | None = N
             values = own[episode.index]  # made when the row was shorter
             rewards[: len(values)] += values
             continue
-        spans = [
-            span
-            for span in row.spans
-            if span.episode == episode.index and episode.steps[span.step].kind == "action"
-        ]
+        spans = [span for span in row.spans if span.episode == episode.index]
         if spans:
             counted = episode if episode.score_weight else _penalties(episode)
             placement, final = rollout.reward_placement, rollout.final_reward_placement

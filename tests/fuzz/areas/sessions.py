@@ -157,6 +157,10 @@ class FuzzedEnv(MultistepEnv):
         self._call(self._script(state), "reflection", 0)
         return super()._format_reflection(state, reward)
 
+    def _format_note_request(self, state: Any, step: int) -> str:
+        self._call(self._script(state), "note", step)
+        return super()._format_note_request(state, step)
+
 
 class FuzzedAgent:
     """Says the script's actions and edits what it is given."""
@@ -201,6 +205,7 @@ CONFIGS = st.fixed_dictionaries(
         "reward_placement": st.sampled_from(["spread", "broadcast", "last_token"]),
         "final_reward": st.sampled_from(["last_step", "repeat", "spread"]),
         "system_prompt": TEXTS,
+        "context_limit": st.integers(1, 99),
     },
 )
 
@@ -213,7 +218,7 @@ def scripts(actions: st.SearchStrategy[Any]) -> st.SearchStrategy[Script]:
         answers=st.lists(ANSWERS, min_size=1, max_size=3),
         actions=st.lists(actions, min_size=1, max_size=3),
         breaks=st.dictionaries(
-            st.sampled_from(["init", "prompt", "step", "reward", "reflection"]),
+            st.sampled_from(["init", "prompt", "step", "reward", "reflection", "note"]),
             st.integers(0, 3),
             max_size=1,
         ),

@@ -2,7 +2,12 @@
 
 import numpy as np
 
-from agentsgym.credit.baselines import comparable, leave_one_out, returns_to_go
+from agentsgym.credit.baselines import (
+    actions_before,
+    comparable,
+    leave_one_out,
+    returns_to_go,
+)
 from agentsgym.credit.table import StepTable
 from agentsgym.types import Rollout
 from agentsgym.types.records import Floats
@@ -69,7 +74,9 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
 
     A_t = G_t − mean_{j≠i} G_t^j over the group's other rollouts that reached step t of the same
     episode, and A_t = G_t if none did (the baseline is then 0). G_t is the discounted return-to-go
-    in the episode, times the episode's share of the final reward. A reflection gets 0 here.
+    in the episode, times the episode's share of the final reward. A step's index is the number of
+    actions before it, and notes are compared with notes; a reflection after the episode has no
+    return-to-go.
 
     Bias: none for gamma = 1, also if the policy decides when to stop, because the baseline does not
     depend on the rollout's own action. Means that include the rollout itself, z-scores, and
@@ -84,7 +91,8 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
         zip(
             table.group[table.rollout].tolist(),
             table.episode.tolist(),
-            np.where(table.reflection, -1, table.step).tolist(),
+            table.reflection.tolist(),
+            actions_before(table).tolist(),
             live.tolist(),
             strict=True,
         )

@@ -95,6 +95,8 @@ class ProgramEnv(MultistepEnv):
             )
         if config.carry == "summary":
             raise ConfigError(f"{self.name}: carry must be none or full: a program can't reflect")
+        if config.context_limit is not None:
+            raise ConfigError(f"{self.name}: context_limit must be None: a program takes no notes")
         self.most_sessions = config.programs
         self._function: Any = None
         if config.function:

@@ -56,17 +56,17 @@ def transcript(rollout: Rollout, model: str) -> tuple[list[ChatMessage], list[Ev
     events: list[Event] = []
     shown: list[ChatMessage] = []
     for episode in rollout.episodes:
-        known = len(shown) if episode.continues else 0
-        shown = shown[:known] + [_message(message, model) for message in episode.messages]
-        messages += shown[known:]
         span = f"{rollout.session_id}-{episode.index}"
         free = " (free shot)" if episode.score_weight == 0 else ""
         events.append(
             SpanBeginEvent(id=span, span_id=span, name=f"episode {episode.index + 1}{free}")
         )
-        answers = [n for n in range(known, len(shown)) if shown[n].role == "assistant"]
-        for step, place in zip(episode.steps, answers, strict=False):
-            events += _turn(step, shown[: place + 1], model, span)
+        for number, (own, steps) in enumerate(episode.conversations()):
+            known = len(shown) if episode.continues and not number else 0
+            shown = shown[:known] + [_message(message, model) for message in own]
+            messages += shown[known:]
+            for step, end in steps:
+                events += _turn(step, shown[: known + end], model, span)
         events.append(InfoEvent(source="episode", data=episode_facts(episode), span_id=span))
         events.append(SpanEndEvent(id=span, span_id=span))
     return messages, events

@@ -78,6 +78,7 @@ def _row(prompt: Any, number: int) -> TaskRow:
 _WHY = {
     "template": "the chat template rewrote the history (agentsgym tokens MODEL says where)",
     "episode": "an episode began a new conversation (env_config.carry)",
+    "note": "an episode went on from a note (env_config.context_limit)",
     **REASONS,
 }
 
@@ -120,12 +121,11 @@ def _problem(rollout: Rollout) -> str:
 
 def check_one_row(env: MultistepEnv) -> None:
     """Raise SeveralRows for an environment whose trials have several conversations."""
-    config = env.config
-    if config.episodes_per_trial > 1 and config.carry != "full":
+    if why := env.config.several_conversations:
         raise SeveralRows(
-            f"{env.name}: env_config.carry={config.carry!r} with episodes_per_trial="
-            f"{config.episodes_per_trial} gives each episode a conversation of its own, and TRL's "
-            "GRPOTrainer trains one per rollout: set carry='full', or use agentsgym.GRPOEnvTrainer"
+            f"{env.name}: env_config.{why} gives a trial several conversations, and TRL's "
+            "GRPOTrainer trains one per rollout: set carry='full' and no context_limit, or use "
+            "agentsgym.GRPOEnvTrainer"
         )
 
 

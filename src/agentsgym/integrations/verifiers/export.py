@@ -156,11 +156,10 @@ class AgentsgymEnv(vf.Env[AgentsgymEnvConfig]):  # type: ignore[misc]
 
     def __init__(self, config: AgentsgymEnvConfig) -> None:
         super().__init__(config)
-        ours = self._env.config
-        if ours.episodes_per_trial > 1 and ours.carry != "full":
+        if why := self._env.config.several_conversations:
             raise ConfigError(
-                f"{self._env.name}: env_config.carry must be 'full' for verifiers, got "
-                f"{ours.carry!r}: one trace has one conversation"
+                f"{self._env.name}: for verifiers env_config.carry must be 'full', without a "
+                f"context_limit: one trace has one conversation, got {why}"
             )
 
     @property

@@ -37,13 +37,12 @@ class Conversation:
 def conversations(rollout: Rollout) -> Iterator[Conversation]:
     """The conversations of a rollout. What no game can contain, in a foreign file, is left out, and
     conversations with calls of tools, which are more than texts."""
-    for messages, episodes in rollout.conversations():
+    for messages, turns in rollout.conversations():
         if any("tool_calls" in message for message in messages):
             continue
-        turns = [(episode, step) for episode in episodes for step in episode.steps]
         places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
         if turns and len(turns) == len(places):
-            spoken = (Spoken(n, *one) for n, one in zip(places, turns, strict=True))
+            spoken = (Spoken(n, *one[:2]) for n, one in zip(places, turns, strict=True))
             yield Conversation(tuple(map(_clean, messages[: places[-1] + 1])), tuple(spoken))
 
 

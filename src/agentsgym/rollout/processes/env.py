@@ -134,6 +134,9 @@ class ProcessEnv(MultistepEnv):
     def _format_reflection(self, state: ProcessState, reward: float) -> Any:
         return self._ask(state, "_format_reflection", reward)
 
+    def _format_note_request(self, state: ProcessState, step: int) -> Any:
+        return self._ask(state, "_format_note_request", step)
+
     def admissible_actions(self, state: ProcessState) -> Any:
         listed = hasattr(self._env, "admissible_actions")
         return self._ask(state, "admissible_actions") if listed else None

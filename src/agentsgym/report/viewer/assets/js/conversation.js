@@ -49,7 +49,7 @@ export function stepOf(step, at, options = {}) {
     el(
       "div",
       { class: note ? "turn action note" : "turn action" },
-      el("h4", {}, el("span", { text: note ? "note for the next episode" : `action ${at + 1}` }),
+      el("h4", {}, el("span", { text: note ? "note" : `action ${at + 1}` }),
         ...badges(step, options)),
       longText(step.action),
     ),

@@ -205,6 +205,7 @@ function estimatorsOf(detail) {
 
 const REASONS = {
   episode: "a new context",
+  note: "the note from which the episode goes on",
   template: "the chat template rewrote the earlier conversation",
   history: "a call whose earlier turns were changed or dropped",
   tools: "a call that offers other tools",
