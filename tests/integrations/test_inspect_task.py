@@ -90,10 +90,14 @@ def step_rewards(sample):
     return [e.score.value for e in sample.events if e.event == "score" and e.intermediate]
 
 
-@pytest.mark.parametrize("carry", ["one episode", "none", "full", "summary"])
+ALONE = {"max_steps_per_episode": 3}
+TRIALS = [ALONE, {**ALONE, "context_limit": 60}]
+TRIALS += [{**CARRIED, "carry": carry} for carry in ("none", "full", "summary")]
+
+
+@pytest.mark.parametrize("config", TRIALS, ids=["one episode", "notes", "none", "full", "summary"])
 @pytest.mark.parametrize("name", ACTIONS)
-def test_games_equal_those_of_run_trial(run, name, carry):
-    config = {"max_steps_per_episode": 3} if carry == "one episode" else {**CARRIED, "carry": carry}
+def test_games_equal_those_of_run_trial(run, name, config):
     env = make(name, None, config)
     rows = [env.get_eval_dataset()[k]["task_data"] for k in range(3)]
     native = env.run_trial(rows, Player(ACTIONS[name]), 2).rollouts

@@ -142,17 +142,24 @@ def test_a_failed_rollout_changes_only_trls_mean_over_rollouts(trainers, chat_to
     assert apart(theirs * 16 / live, ours) < 1e-5
 
 
-@pytest.mark.parametrize("carry", ["none", "summary"])
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ({"episodes_per_trial": 2, "carry": "none"}, "carry='none'"),
+        ({"episodes_per_trial": 2, "carry": "summary"}, "carry='summary'"),
+        ({"context_limit": 400}, "context_limit=400"),
+    ],
+)
 def test_trials_of_several_rows_are_refused_before_anything_is_played(
-    trainers, chat_tokenizer, carry
+    trainers, chat_tokenizer, config, why
 ):
     class UnplayedEnv(DigitEnv):
         def _initialize_episode(self, session_id, task_data):
             raise AssertionError("nothing is to be played")
 
     register("Unplayed", UnplayedEnv)
-    env = UnplayedEnv(chat_tokenizer, {"episodes_per_trial": 2, "carry": carry})
-    with pytest.raises(SeveralRows, match=rf"env_config\.carry='{carry}' with .*GRPOEnvTrainer"):
+    env = UnplayedEnv(chat_tokenizer, config)
+    with pytest.raises(SeveralRows, match=rf"env_config\.{why} gives .*GRPOEnvTrainer"):
         trainers.trl(env).train()
 
 

@@ -365,6 +365,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(agent, tmp_path):
         {},
         {"command": ["true"], "function": "os.getcwd"},
         {"command": ["true"], "carry": "summary"},
+        {"command": ["true"], "context_limit": 400},
         {"command": ["true"], "programs": 5000},
     ],
 )

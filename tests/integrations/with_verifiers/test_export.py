@@ -100,7 +100,7 @@ def test_an_episode_whose_endpoint_fails_is_not_scored(server, monkeypatch):
 
 def test_trials_of_several_conversations_are_refused():
     taskset = {"id": "agentsgym_v1", "env": "Bandit", "env_config": {"episodes_per_trial": 2}}
-    with pytest.raises(ConfigError, match=r"carry must be 'full'.*got 'none'"):
+    with pytest.raises(ConfigError, match=r"carry must be 'full'.*got carry='none'"):
         load_environment(resolve_env_config({"taskset": taskset}))
 
 
