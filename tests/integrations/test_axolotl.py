@@ -17,7 +17,6 @@ import torch
 from safetensors.torch import load_file
 
 from agentsgym.runs.files import read_stored
-from agentsgym.runs.signal_check import NoSignal
 from helpers import child_environment
 
 ROOT = Path(__file__).parents[2]
@@ -150,11 +149,3 @@ def test_lora_evaluation_accumulation_rex_and_resume(train):
     first, second = (load_file(run / "adapter_model.safetensors") for run in (whole, resumed))
     assert first.keys() == second.keys() and len(first) > 10
     assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-SHORT = {"micro_batch_size": 16, "max_steps": 2, "save_steps": 2}
-
-
-def test_a_run_without_signal_ends_after_its_first_generation(train):
-    with pytest.raises(NoSignal, match=r"0\.0% of the actions are legal.*signal_check=false"):
-        train("hopeless", base_model="builtin:quickstart", **SHORT)

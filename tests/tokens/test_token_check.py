@@ -12,7 +12,7 @@ DATED = "{{ strftime_now('%d %b %Y') }}" + CHATML
 
 def test_a_plain_template_only_appends(chat_tokenizer):
     check = inspect_tokenizer(chat_tokenizer)
-    assert check == TokenCheck(True, after_answer=("<|im_end|>",)) and check.remarks == ()
+    assert check == TokenCheck(True, after_answer=("<|im_end|>",))
 
 
 def test_without_a_template_texts_are_joined(plain_tokenizer):
@@ -26,13 +26,12 @@ def test_without_a_template_texts_are_joined(plain_tokenizer):
 def test_whether_a_template_only_appends(name, plain, thoughts):
     check = inspect_tokenizer(tokenizer_for(template(name)))
     assert (check.append_only, check.thoughts_append_only) == (plain, thoughts)
-    assert any("new context" in remark for remark in check.remarks) == (not (plain and thoughts))
 
 
 def test_a_template_that_refuses_several_turns_is_reported():
     text = "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}"
     check = inspect_tokenizer(tokenizer_for(text + CHATML))
-    assert check.append_only is None and "refuses" in check.remarks[0]
+    assert check.append_only is None
 
 
 def test_end_of_turn_tokens_are_those_that_close_an_answer():
@@ -43,7 +42,6 @@ def test_end_of_turn_tokens_are_those_that_close_an_answer():
 def test_default_system_prompts_are_found():
     check = inspect_tokenizer(tokenizer_for(template("qwen2_5")))
     assert check.default_system_prompt.startswith("You are Qwen")
-    assert "system prompt" in check.remarks[0]
     assert inspect_tokenizer(tokenizer_for(template("qwen3"))).default_system_prompt == ""
 
 
@@ -51,7 +49,7 @@ def test_control_tokens_that_have_no_other_spelling_are_reported():
     tokenizer = tokenizer_for(CHATML + "{# #}")
     tokenizer.add_special_tokens({"additional_special_tokens": ["|"]})
     check = inspect_tokenizer(tokenizer)
-    assert "|" in check.forgeable and "forge" in check.remarks[0]
+    assert "|" in check.forgeable
     assert codec_for(tokenizer).open([{"role": "user", "content": "a|b"}]).token_ids
 
 

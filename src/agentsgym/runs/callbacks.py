@@ -1,5 +1,5 @@
 """The reinforcement learning of a run: the trainer with the run's callbacks (metrics, time limit,
-graceful stop, check for a signal), until it stops."""
+graceful stop), until it stops."""
 
 import math
 import signal
@@ -15,11 +15,9 @@ from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.processes import handled
 from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.settings import RunConfig
-from agentsgym.runs.signal_check import check_signal, is_hopeless, signal_text
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
-    from agentsgym.training.metrics import Reports
     from agentsgym.training.ranks import Ranks
 
 Note = Callable[[str], None]
@@ -187,32 +185,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         )
 
 
-class SignalCheckCallback(TrainerCallback):  # type: ignore[misc]
-    """Notes after the first generation what share of its actions is legal and what share of its
-    groups has signal. If both are near zero and `stop` says so, training ends there, with a
-    checkpoint, and raises NoSignal."""
-
-    def __init__(self, reports: "Reports", note: Note, *, stop: bool) -> None:
-        self._reports = reports
-        self._note = note
-        self._stop = stop
-        self._first: Mapping[str, float] = {}
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Check once."""
-        if not self._first:
-            self._first = self._reports.first_figures or {}
-            self._note(f"first generation: {signal_text(self._first)}")
-            if self._stop and is_hopeless(self._first):
-                control.should_training_stop = True
-        return control
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Raise what the check has found, now that metrics and checkpoint are written."""
-        if self._stop:
-            check_signal(self._first, "after the first generation")
-
-
 def train_until_stopped(
     trainer: "GRPOEnvTrainer",
     config: RunConfig,
@@ -225,8 +197,7 @@ def train_until_stopped(
 ) -> str:
     """Train, from a checkpoint if there is one; return the reason why training stopped.
 
-    `used` is the number of seconds of RL before a resume. Raises NoSignal after the first
-    generation of a run if it is hopeless.
+    `used` is the number of seconds of RL before a resume.
     """
     clock = Clock(used)
     stop = StopCallback(
@@ -239,10 +210,6 @@ def train_until_stopped(
         MetricsCallback(trainer.ranks, metrics, writer, progress, clock, stop.share_used)
     )
     trainer.add_callback(stop)
-    if checkpoint is None:
-        trainer.add_callback(
-            SignalCheckCallback(trainer.reports, progress.note, stop=config.signal_check)
-        )
     with ctrl_c_stops(stop, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.low_signal.reason is not None:

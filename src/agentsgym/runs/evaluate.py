@@ -20,7 +20,7 @@ from agentsgym.runs.agents import AgentFor, evaluated_agents
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.checkpoints import weights_digest
 from agentsgym.runs.from_config import held_out, make_env
-from agentsgym.runs.models.load import evaluated_rendering, rendering
+from agentsgym.runs.models.load import rendering
 from agentsgym.runs.saved_evaluation import saved_evaluation
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import SCRIPTED, RunConfig
@@ -127,7 +127,9 @@ class Contestant:
         return played
 
     def _rendering(self, tokenizer: Any) -> dict[str, Any]:
-        options = evaluated_rendering(self.run.model, tokenizer, self.note)
+        options = rendering(self.run.model, tokenizer)
+        if tokenizer is None and options:
+            self.note("chat_template_kwargs: no effect, for this agent's conversations are text")
         if tokenizer is not None and not (tokenizer.chat_template or options.get("chat_template")):
             self.note(
                 "the model has no chat template: prompts and actions are joined as plain text; "

@@ -213,8 +213,8 @@ class RunConfig(Section):
     eval: EvalSettings = Field(default_factory=EvalSettings)
     signal_check: bool = Field(
         default=True,
-        description="Stop after the first generation if hardly any action is legal and hardly any "
-        "group has signal.",
+        description="Stop before the first evaluation, or after a warm start, if hardly any action "
+        "is legal and hardly any group has signal.",
     )
     max_seconds: Positive | None = Field(
         default=None, description="End RL at the next generation boundary after that time."

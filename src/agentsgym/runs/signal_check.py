@@ -21,12 +21,6 @@ def _shares(figures: Mapping[str, float]) -> tuple[float, float]:
     return max(0.0, legal), 1.0 - figures.get("groups_without_signal", 0.0)
 
 
-def is_hopeless(figures: Mapping[str, float]) -> bool:
-    """Whether both shares are near zero; not without figures."""
-    legal, signal = _shares(figures)
-    return bool(figures) and legal < LEAST_LEGAL and signal < LEAST_SIGNAL
-
-
 def signal_text(figures: Mapping[str, float]) -> str:
     """Both shares in words."""
     legal, signal = _shares(figures)
@@ -34,8 +28,9 @@ def signal_text(figures: Mapping[str, float]) -> str:
 
 
 def check_signal(figures: Mapping[str, float], when: str) -> None:
-    """Raise NoSignal if the figures of games played `when` are hopeless."""
-    if is_hopeless(figures):
+    """Raise NoSignal if both shares are near zero in games played `when`; not without figures."""
+    legal, signal = _shares(figures)
+    if figures and legal < LEAST_LEGAL and signal < LEAST_SIGNAL:
         raise NoSignal(
             f"stopped {when}, because RL has nothing to learn from: "
             f"{signal_text(figures)}. Warm-start the model first (warm_start.source=teacher, "

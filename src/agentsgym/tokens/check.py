@@ -34,24 +34,6 @@ class TokenCheck:
     default_system_prompt: str = ""
     dated: bool = False
 
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        """Remarks for a trainer, one sentence each; empty if there are none."""
-        prompt = self.default_system_prompt
-        sentences = {
-            "the chat template starts a new context after plain answers": (
-                self.append_only is False
-            ),
-            "the chat template starts a new context after answers that think": (
-                self.thoughts_append_only is False
-            ),
-            "the chat template refuses a conversation of several turns": self.append_only is None,
-            f"a text can forge {', '.join(self.forgeable)}": bool(self.forgeable),
-            f"the chat template adds its own system prompt: {prompt!r}": bool(prompt),
-            "the chat template writes today's date": self.dated,
-        }
-        return tuple(sentence for sentence, holds in sentences.items() if holds)
-
 
 def inspect_tokenizer(
     tokenizer: Tokenizer, template_options: Mapping[str, Any] | None = None

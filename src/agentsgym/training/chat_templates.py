@@ -36,9 +36,7 @@ def template_options(
 
 
 def log_properties(tokenizer: Any, options: Mapping[str, Any]) -> None:
-    """Log the properties of a tokenizer and its template that matter for training; as a warning if
-    a text can forge a turn."""
-    check = inspect_tokenizer(tokenizer, options)
-    level = logging.WARNING if check.forgeable else logging.INFO
-    for remark in check.remarks:
-        logger.log(level, "Tokenizer: %s.", remark)
+    """Warn of a tokenizer with which a text can forge a turn."""
+    forgeable = inspect_tokenizer(tokenizer, options).forgeable
+    if forgeable:
+        logger.warning("A text can forge control tokens of this tokenizer: %s.", forgeable)

@@ -28,13 +28,11 @@ None}`, and `"dataset"`, the name of the evaluation set, if there are several.""
 
 
 class Reports:
-    """Figures, logs and the sink of a `GRPOEnvTrainer`. `first_figures` are those of the first
-    generation that it played, over all ranks; None before."""
+    """Figures, logs and the sink of a `GRPOEnvTrainer`."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._ranks = trainer.ranks
-        self.first_figures: dict[str, float] | None = None
 
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Figures of all ranks' rollouts, also per environment if rows name several."""
@@ -76,8 +74,6 @@ class Reports:
         for name, value in values.items():
             if not math.isnan(value):
                 trainer.record_metric(name, value)
-        if self.first_figures is None:
-            self.first_figures = values
         if trainer.args.log_completions:
             for line in self._ranks.gather(completion_lines(rollouts, of_rows)):
                 trainer.record_completion(line.prompt, line.completion, line.reward, line.advantage)

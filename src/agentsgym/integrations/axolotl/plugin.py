@@ -64,9 +64,6 @@ class AxolotlSection(Section):
     env: str = Field(description="A registered name, or the dotted path of a class.")
     env_config: dict[str, Any] | None = Field(default=None, description="Its settings.")
     eval_tasks: Count | None = Field(default=None, description="Evaluation tasks; None: all.")
-    signal_check: bool = Field(
-        default=True, description="Stop after the first generation if it is hopeless."
-    )
     settings: dict[str, Any] = Field(default_factory=dict)
 
     @classmethod

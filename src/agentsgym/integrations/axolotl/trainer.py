@@ -1,7 +1,6 @@
 """The trainer that Axolotl runs, and its settings from Axolotl's arguments and our section."""
 
 import dataclasses
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,10 @@ from axolotl.core.training_args import AxolotlTrainingMixins
 
 from agentsgym.integrations.axolotl.plugin import (
     OWN_SETTINGS,
-    find_section,
     section_of_this_run,
 )
-from agentsgym.runs.callbacks import SignalCheckCallback
 from agentsgym.runs.files import RolloutWriter
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
-
-logger = logging.getLogger(__name__)
 
 # num_generations_eval is only set so that TRL's check of it passes; eval_rollouts is ours.
 _NOT_TAKEN = OWN_SETTINGS | {"num_generations_eval"}
@@ -62,7 +57,7 @@ class AxolotlEnvTrainer(
     GRPOEnvTrainer,
 ):
     """The trainer that the plugin puts in the place of Axolotl's. Rollouts are written to
-    `output_dir`. A new run without signal ends after its first generation (`signal_check`).
+    `output_dir`.
 
     Args:
         model: the model, with its adapter if there is one.
@@ -80,11 +75,3 @@ class AxolotlEnvTrainer(
             args = AxolotlEnvConfig.of(args, settings)
         options.setdefault("rollout_sink", RolloutWriter(Path(args.output_dir)))
         super().__init__(model, args, train_dataset, **options)
-
-    def train(self, resume_from_checkpoint: Any = None, **options: Any) -> Any:
-        """Train. Raises NoSignal for a new run whose first generation is hopeless."""
-        section = find_section()
-        stop = section is None or section.signal_check
-        if not resume_from_checkpoint:
-            self.add_callback(SignalCheckCallback(self.reports, logger.warning, stop=stop))
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **options)

@@ -1,7 +1,6 @@
 """The model that a section `model` names: with a new or a stored adapter, in its dtype, and the
 chat template that renders its conversations."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,6 @@ from agentsgym.runs.models.pretrained import (
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings
 from agentsgym.runs.trust import is_own
 from agentsgym.tokens import inspect_tokenizer
-from agentsgym.tokens.template import unread_options
 from agentsgym.types import is_under, real_path
 from agentsgym.types.names import did_you_mean
 
@@ -170,19 +168,6 @@ def rendering(model: ModelSettings, tokenizer: Any) -> dict[str, Any]:
         return template_options(tokenizer, choice, model.chat_template_kwargs)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-
-
-def evaluated_rendering(
-    model: ModelSettings, tokenizer: Any, note: Callable[[str], None]
-) -> dict[str, Any]:
-    """`rendering`, with a note about options that have no effect."""
-    options = rendering(model, tokenizer)
-    if tokenizer is None and options:
-        note("chat_template_kwargs: no effect, for this agent's conversations are not rendered")
-    elif tokenizer is not None:
-        for name in unread_options(tokenizer, options):
-            note(f"chat_template_kwargs: the chat template does not read {name!r}")
-    return options
 
 
 def template_remark(model: ModelSettings, tokenizer: Any) -> str | None:
