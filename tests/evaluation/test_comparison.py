@@ -112,9 +112,6 @@ def test_pass_at_k_by_hand():
     assert pass_all(2, 4, 2) == pytest.approx(1 / 6)
     assert pass_any(2, 4, 1) == pass_all(2, 4, 1) == 0.5
     assert (pass_any(1, 4, 4), pass_all(3, 4, 4)) == (1.0, 0.0)
-    for bad in ((3, 2, 1), (1, 2, 3), (1, 2, 0)):
-        with pytest.raises(ValueError, match="wins <= played"):
-            pass_any(*bad)
 
 
 def test_passes_of_several_rollouts_of_a_task():

@@ -225,14 +225,6 @@ def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):
     assert any("left out: damaged or too long" in note for note in notes.notes)
 
 
-def test_a_player_that_repeats_itself_is_reported(run):
-    notes = Notes()
-    steps = {"max_steps_per_episode": 1}
-    warm = {"source": "optimal", "games": 4}
-    train_run(run(warm=warm, env_config=steps, signal_check=False), progress=notes)
-    assert any("have the same actions" in note for note in notes.notes)
-
-
 def test_a_chat_endpoint_teaches_and_its_games_are_not_asked_for_twice(run):
     server = ChatServer(say=lambda messages: messages[0]["content"].split()[-1], key=None)
     engine = {"urls": [server.url], "served_model": "big"}

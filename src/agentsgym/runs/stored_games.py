@@ -20,14 +20,6 @@ Note = Callable[[str], None]
 Selection = Callable[[Rollout], bool]
 
 _BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-_MOST_CHARACTERS = 4_000_000
-_AFTER = {
-    "user": ("assistant",),
-    "assistant": ("user",),
-    "calls": ("tool", "user"),
-    "tool": ("tool", "user", "assistant"),
-}
-"""The roles that may follow a message of a role, or an answer with calls."""
 
 
 def stored_games(
@@ -109,7 +101,6 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
             messages = []
         known = len(messages)
         messages += [_clean(message) for message in episode.messages]
-        _check_turns(messages)
         answers = [k for k in range(known, len(messages)) if messages[k]["role"] == "assistant"]
         if len(answers) != len(episode.steps):
             raise ValueError("the conversation has another number of actions than the game")
@@ -125,20 +116,6 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
         for row in transcript.rows
     )
     return replace(rollout, rows=rows)
-
-
-def _check_turns(messages: Sequence[Message]) -> None:
-    """Raise ValueError unless user and assistant take turns, after a system message or none;
-    results of tools may stand after calls."""
-    if sum(len(message["content"]) for message in messages) > _MOST_CHARACTERS:
-        raise ValueError("the conversation is too long")
-    first = 1 if messages[:1] and messages[0]["role"] == "system" else 0
-    before = "assistant"
-    for message in messages[first:]:
-        role = message["role"]
-        if role not in _AFTER.get(before, ()):
-            raise ValueError(f"a message has the role {role!r:.40} out of turn")
-        before = "calls" if message.get("tool_calls") else role
 
 
 def _clean(message: Message) -> Message:

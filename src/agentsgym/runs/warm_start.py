@@ -79,9 +79,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         raise ConfigError(
             f"model: tiny imitates a player first, but {error}; or let 'model' name a model"
         ) from error
-    result = warm_start(env, teacher, settings, settings.seed, progress=progress.warm_start)
-    _note_repetition(result.games, progress)
-    return result
+    return warm_start(env, teacher, settings, settings.seed, progress=progress.warm_start)
 
 
 def _teacher(settings: WarmStartSettings, env: MultistepEnv) -> Agent:
@@ -90,16 +88,6 @@ def _teacher(settings: WarmStartSettings, env: MultistepEnv) -> Agent:
         return scripted_agent(env, str(settings.source), seed=settings.seed)
     except ConfigError as error:
         raise ConfigError(f"warm_start.source: {error}") from error
-
-
-def _note_repetition(games: Sequence[Rollout], progress: Progress) -> None:
-    """Tell if a player did the same in every game: there is next to nothing to learn from it."""
-    played = {tuple(s.action for e in game.episodes for s in e.steps) for game in games}
-    if len(games) > 1 and len(played) == 1:
-        progress.note(
-            f"all {len(games)} games of the warm start have the same actions; a player that draws "
-            "must go on with its generator from game to game, and not seed it anew in each"
-        )
 
 
 def probe(
@@ -228,7 +216,6 @@ class WarmStart:
             games = list(read_rollouts(self._directory.root, GAMES))
             reward = sum(rollout.final_reward for rollout in games) / max(1, len(games))
             self._keep("games", {"games": len(games), "reward": reward})
-            _note_repetition(games, self._progress)
         return list(read_rollouts(self._directory.root, GAMES))
 
     def _stored_rounds(self) -> list[int]:

@@ -5,7 +5,6 @@ import copy
 import importlib
 import io
 import json
-import random
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from types import MethodType
 from typing import Any
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, spoken
+from agentsgym.envs.randomness import GlobalRandomness
 from agentsgym.envs.textarena.games import ArenaGame, moves
 
 MAX_MOVE_CHARACTERS = 64
@@ -35,29 +35,12 @@ def silenced() -> Iterator[None]:
         yield
 
 
-class RandomStream:
-    """A state of Python's global generator that belongs to one session.
-
-    TextArena's games seed and use the module `random` itself. Code inside `installed` draws from
-    this stream, silenced; the global state is restored afterwards, also after an exception. Only
-    one thread at a time can be inside `installed`; a thread that uses the global generator without
-    a stream is not blocked.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._state: Any = random.Random(seed).getstate()
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        """Make this stream the global generator inside the block."""
-        with silenced():
-            outside = random.getstate()
-            random.setstate(self._state)
-            try:
-                yield
-            finally:
-                self._state = random.getstate()
-                random.setstate(outside)
+@contextlib.contextmanager
+def drawing(stream: GlobalRandomness) -> Iterator[None]:
+    """Let a game draw from its own random numbers, silenced: TextArena's games seed and use the
+    module `random` itself."""
+    with silenced(), stream.installed():
+        yield
 
 
 class UnplayableSeed(ValueError):
@@ -73,7 +56,7 @@ class Play:
 
     game: ArenaGame
     raw: Any
-    stream: RandomStream
+    stream: GlobalRandomness
     seed: int
     text: str = ""
     done: bool = False
@@ -88,7 +71,7 @@ class Play:
             return
         move = _admissible(self.game.name, move)
         errors = self.raw.state.error_count
-        with self.stream.installed() if self.game.draws else silenced():
+        with drawing(self.stream) if self.game.draws else silenced():
             self.done, _ = self.raw.step(move)
         info = self.raw.state.game_info[0]
         self.malformed = self.raw.state.error_count > errors or bool(info["invalid_move"])
@@ -100,7 +83,7 @@ class Play:
 
     def progress(self) -> float:
         """The reward for the current state by the game's own measure of progress."""
-        with self.stream.installed() if self.game.draws else silenced():
+        with drawing(self.stream) if self.game.draws else silenced():
             return _progress(self.game, self.raw)
 
 
@@ -133,12 +116,12 @@ def begin(game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int) -
     return Play(game, raw, stream, seed, text=_new_output(raw))
 
 
-def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, RandomStream]:
+def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, GlobalRandomness]:
     """Make and reset a game inside a new random stream, because RushHour and Countdown draw their
     puzzles in the constructor."""
     textarena = importlib.import_module("textarena")
-    stream = RandomStream(seed)
-    with stream.installed():
+    stream = GlobalRandomness(seed, numpy=False)
+    with drawing(stream):
         raw = textarena.make(env_id, **json.loads(options))
         try:
             raw.reset(num_players=1, seed=seed)
