@@ -6,7 +6,6 @@ has without playing ahead, and a resumed run goes on with the generation of its 
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -115,22 +114,15 @@ class GenerationBatches:
 
     def _measure(self, source: RolloutSource, started: float) -> None:
         """How the sides waited for each other since the batch before: the shares of that time
-        `ahead/learner_waited` and `ahead/sampler_waited`, and `ahead/groups_ready`, the number of
-        complete groups of later batches. Nothing before the second batch."""
+        `ahead/learner_waited` and `ahead/sampler_waited`. Nothing before the second batch."""
         now, idle = time.perf_counter(), source.idle_seconds
         if self._before is not None:
             passed = max(now - self._before[0], 1e-9)
             self._waits = {
                 "ahead/learner_waited": min(1.0, (now - started) / passed),
                 "ahead/sampler_waited": min(1.0, (idle - self._before[1]) / passed),
-                "ahead/groups_ready": float(self._groups_ready()),
             }
         self._before = now, idle
-
-    def _groups_ready(self) -> int:
-        sizes = Counter(r.group for requests in self._open.values() for r in requests)
-        over = Counter(rollout.group for rollout in self._over.values())
-        return sum(size == over[group] for group, size in sizes.items())
 
 
 def age(rollout: Rollout, step: int, updates: int) -> float:
