@@ -5,7 +5,7 @@ still possible, with all of them equally likely. An exact optimum would have to 
 questions. If all answers are known, no policy needs fewer than log2(secrets) questions on average;
 on the quickstart table greedy play is within a tenth of a question of that bound. "I don't know" is
 an answer like the others and also gives information. The policy only asks for the table's own
-attributes: a player who compares sizes or asks for letters may in principle be better.
+attributes: a player who compares sizes may in principle be better.
 """
 
 from __future__ import annotations

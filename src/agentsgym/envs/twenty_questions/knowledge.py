@@ -21,18 +21,15 @@ import numpy.typing as npt
 
 from agentsgym.envs.twenty_questions.words import normalize
 
-PredicateKind = Literal[
-    "attribute", "secret", "is_a", "bigger", "smaller", "starts_with", "has_letter", "letters",
-    "words", "not", "and", "or",
-]  # fmt: skip
+PredicateKind = Literal["attribute", "secret", "is_a", "bigger", "smaller", "not", "and", "or"]
 
 
 @dataclass(frozen=True)
 class Predicate:
     """One question's meaning.
 
-    `key` is the attribute's key, the secret, the category or the letter; `number` is a count, or
-    the size in centimeters that `bigger` and `smaller` compare with; `parts` are the operands of
+    `key` is the attribute's key, the secret or the category; `number` is the size in centimeters
+    that `bigger` and `smaller` compare with; `parts` are the operands of
     `not`, `and` and `or`.
     """
 
@@ -174,7 +171,6 @@ class KnowledgeTable:
         return self._look_up(secret, predicate)
 
     def _look_up(self, secret: str, predicate: Predicate) -> bool | None:
-        letters = "".join(c for c in secret if c.isalpha())
         match predicate.kind:
             case "attribute":
                 value = int(self.row(secret)[self.attribute_index[predicate.key]])
@@ -189,14 +185,6 @@ class KnowledgeTable:
                     return None
                 bigger = predicate.kind == "bigger"
                 return size > 1.1 * predicate.number if bigger else size < 0.9 * predicate.number
-            case "starts_with":
-                return secret.startswith(predicate.key)
-            case "has_letter":
-                return predicate.key in letters
-            case "letters":
-                return len(letters) == int(predicate.number)
-            case "words":
-                return len(secret.replace("-", " ").split()) == int(predicate.number)
         return None
 
 

@@ -24,7 +24,7 @@ from functools import cache, lru_cache, partial
 
 from agentsgym.envs.action_text import bare
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, Predicate, PredicateKind
-from agentsgym.envs.twenty_questions.words import GRAMMAR, normal, stem, tokens
+from agentsgym.envs.twenty_questions.words import GRAMMAR, normal, tokens
 
 MAX_CHARS = 200
 MAX_WORDS = 30
@@ -280,27 +280,6 @@ class _Reader:
         kind: PredicateKind = "bigger" if comparison[0] in _BIGGER else "smaller"
         other = None if number is None else Predicate(kind, number=number)
         return self._wording("be", words) or other
-
-    def _letter(self, words: list[str]) -> Predicate | None:
-        """ "start with the letter b", "the letter z", "six letters"."""
-        text = [w for w in words if w not in ("the", "with", "in", "its", "name", "a", "an")]
-        starts = bool(text) and stem(text[0]) in ("start", "begin")
-        if len(text) == 3 and text[1] == "letter" and len(text[2]) == 1:
-            return Predicate("starts_with" if starts else "has_letter", text[2])
-        if len(text) == 2 and text[0] in ("start", "begin") and len(words[-1]) == 1:
-            return Predicate("starts_with", words[-1])
-        if len(text) == 2 and text[0] == "letter" and len(text[1]) == 1:
-            return Predicate("has_letter", text[1])
-        return self._count(text)
-
-    def _count(self, words: list[str]) -> Predicate | None:
-        """ "six letters", "two words"."""
-        if len(words) != 2 or not stem(words[0]).isdecimal() or len(words[0]) > 6:
-            return None
-        number = float(stem(words[0]))
-        if words[1] in ("letter", "letters"):
-            return Predicate("letters", number=number)
-        return Predicate("words", number=number) if stem(words[1]) == "word" else None
 
 
 def _group_of(match: re.Match[str], number: re.Match[str]) -> str:
