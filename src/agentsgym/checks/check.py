@@ -1,7 +1,6 @@
 """check_env: all checks on one environment, and the report, printable and as JSON."""
 
 import json
-import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -129,7 +128,6 @@ def check_env(
         extra=[dict(task) for task in tasks],
         budget=budget_seconds,
         seed=seed,
-        importable=_importable(env),
     )
     context.measure()
     findings = tuple(_run(name, context) for name in CHECKS if not only or name in only)
@@ -160,12 +158,3 @@ def _dataset(env: MultistepEnv, which: str) -> list[Mapping[str, Any]] | None:
         return [dict(task) for task in tasks_of(env, which)["task_data"]]
     except NotImplementedError:
         return None
-
-
-def _importable(env: MultistepEnv) -> bool:
-    """Whether a new process can import the environment's class."""
-    env_class = type(env)
-    module = sys.modules.get(env_class.__module__)
-    spec = getattr(module, "__spec__", None)  # None: made by hand, not found on the path
-    importable = spec is not None and spec.name == env_class.__module__  # not so in a main script
-    return importable and getattr(module, env_class.__qualname__, None) is env_class

@@ -40,8 +40,6 @@ class Context:
     extra: list[Task]
     budget: float
     seed: int = 0
-    importable: bool = False
-    """Whether another process can make the environment by its name."""
 
     episode_seconds: float = 0.0
     yardstick: Any = None

@@ -1,10 +1,8 @@
 """The checks that a seed and the actions fix an episode: again, elsewhere, among other sessions, in
 trials, and whatever the global generators give."""
 
-import json
 import pickle
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,18 +16,16 @@ from agentsgym.checks.playing import (
     Task,
     agent_texts,
     difference,
-    digest,
     play_alone,
     play_interleaved,
     random_player,
+    replay,
     taken,
 )
-from agentsgym.child_process import python_environment, run_python
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.processes.env import hosted
 from agentsgym.types import Rollout
 from agentsgym.types.names import ConfigError
-
-PROCESS_SECONDS = 120.0
 
 
 def same_seed(context: Context) -> Finding:
@@ -47,40 +43,17 @@ def same_seed(context: Context) -> Finding:
 def another_process(context: Context) -> Finding:
     """They also do in another process, where strings hash differently."""
     name = "another process"
-    if not context.importable:
-        return Finding(name, True, "not played: another process cannot import the class")
     tasks = context.tasks(1, most=4)
     here = play_alone(context.make(None), tasks, random_player(context.seed, nonsense=0.0))
-    env_class = type(context.env)
-    request = {
-        "path": f"{env_class.__module__}.{env_class.__qualname__}",
-        "sys_path": sys.path,
-        "env_config": context.env.env_config,
-        "tasks": tasks,
-        "actions": [agent_texts(rollout) for rollout in here],
-    }
-    environment = {**python_environment(), "PYTHONHASHSEED": "12345"}
     try:
-        answer = run_python(
-            "agentsgym.checks.replay",
-            input=json.dumps(request),
-            env=environment,
-            timeout=PROCESS_SECONDS,
-        )
-        answer.check_returncode()
-    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        return Finding(name, False, f"it failed there: {_tail(error.stderr) or error}")
-    digests = json.loads(answer.stdout.splitlines()[-1])
-    wrong = [k for k, rollout in enumerate(here) if digest(rollout) != digests[k]]
-    if wrong:
-        text = f"{len(wrong)} of {len(here)} episodes differ there, the first on {tasks[wrong[0]]}"
-        return Finding(name, False, text[:300])
+        env = hosted(type(context.env)(None, {**context.env.env_config, "workers": 1}))
+    except ConfigError as error:
+        return Finding(name, True, f"not played: {error}")
+    there = play_alone(env, tasks, replay([agent_texts(rollout) for rollout in here]))
+    parted = first_difference(here, there)
+    if parted:
+        return Finding(name, False, f"there, {parted}")
     return Finding(name, True, f"{len(here)} episodes equal")
-
-
-def _tail(text: str | bytes | None) -> str:
-    shown = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
-    return shown.strip().splitlines()[-1] if shown.strip() else ""
 
 
 def interleaved(context: Context) -> Finding:
