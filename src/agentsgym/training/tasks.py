@@ -279,7 +279,8 @@ class Curriculum(TaskSet):
             known[kind] = before + RATE * (float(has) - before)
         times = Counter(drawn)
         figures = {f"curriculum/share/{kind}": times[kind] / self._size for kind in self._kinds}
-        return figures | {f"curriculum/signal/{k}": value for k, value in self.signals.items()}
+        means = self.signals
+        return figures | {f"curriculum/signal/{kind}": means[kind] for kind in means}
 
     def other(self, task_data: Mapping[str, Any], number: int) -> Any:
         """The row of the same kind that is drawn by any `number` in the place of a task."""
