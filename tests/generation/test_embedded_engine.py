@@ -180,6 +180,23 @@ def test_a_prompt_is_read_once(model: Any, tokenizer: Any, budget: int) -> None:
         assert_exact(model, prompt, result)
 
 
+def test_the_same_answer_to_the_same_action_is_read_once(model: Any, tokenizer: Any) -> None:
+    engine = EmbeddedEngine(model, tokenizer, stop_token_ids=[])
+    prompt, answer = [3] * 40, list(range(4, 24))
+    params = SamplingParams(max_tokens=3, temperature=0)
+    names = [f"s{i}" for i in range(4)]
+    engine.submit([GenerationRequest(name, prompt, params) for name in names])
+    actions = {name: result.token_ids for name, result in drain(engine).items()}
+    read, shared = engine.stats.read_tokens, engine.stats.extra["shared_prefix_tokens"]
+    contexts = {name: [*prompt, *actions[name], *answer] for name in names}
+    engine.submit([GenerationRequest(name, ids, params) for name, ids in contexts.items()])
+    for name, result in drain(engine).items():
+        assert_exact(model, contexts[name], result)
+    # The last sampled token was not yet read; each row reads the last token to sample.
+    assert engine.stats.read_tokens - read == 1 + 20 + 3
+    assert engine.stats.extra["shared_prefix_tokens"] - shared == 3 * 20
+
+
 def test_the_common_start_of_different_prompts_is_read_once(model: Any, tokenizer: Any) -> None:
     engine = EmbeddedEngine(model, tokenizer)
     contexts = {f"s{i}": [3] * 20 + [i] * (i + 1) for i in range(4)}

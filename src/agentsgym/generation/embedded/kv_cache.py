@@ -143,24 +143,27 @@ class CacheManager:
         self._clock += 1
         table.order[row] = self._clock
         self._counters.reused_tokens += reused
-        # A session in the middle of its own game gains nothing from another's prompt.
-        if len(context) - reused >= max(_LEAST_SHARED, reused):
+        if len(context) - reused >= _LEAST_SHARED:
             self._share(row, context, reused)
 
     def _share(self, row: int, context: Ints, reused: int) -> None:
-        """Let a row, which has `reused` tokens of its context cached, copy more from another."""
+        """Let a row, which has `reused` tokens of its context cached, copy more from another: from
+        one with the same prompt, or with the same game so far."""
         table, most = self.table, len(context) - 1
         held = np.where(table.active, table.known, table.cached)
         held[table.source >= 0] = 0  # they wait themselves
         held[row] = 0
-        differs = table.tokens[:, :most] != context[:most]
+        others = np.flatnonzero((held > reused) & (table.tokens[:, reused] == context[reused]))
+        if not len(others):
+            return
+        differs = table.tokens[others, :most] != context[:most]
         alike = np.where(differs.any(1), differs.argmax(1), most)
-        shared = np.minimum(alike, held)
-        source = int(shared.argmax())
-        if shared[source] - reused >= _LEAST_SHARED:
-            table.source[row], table.shared[row] = source, shared[source]
-        if shared[source] >= _LEAST_PREFIX:
-            table.join(row, source, int(shared[source]), self._clock)
+        common = np.minimum(alike, held[others])
+        source, shared = int(others[common.argmax()]), int(common.max())
+        if shared - reused >= _LEAST_SHARED:
+            table.source[row], table.shared[row] = source, shared
+        if shared >= _LEAST_PREFIX:
+            table.join(row, source, shared, self._clock)
 
     def forget(self, session_id: str, *, poisoned: bool = False) -> None:
         """Free the session's row; unknown sessions are ignored.
