@@ -98,11 +98,11 @@ def play(env: MultistepEnv, agent: Any, tasks: list[dict[str, Any]]) -> RolloutB
 
 def play_figures(batch: RolloutBatch) -> dict[str, float]:
     """Win rate and mean steps on the held-out tasks."""
-    steps = [len(rollout.episodes[0].steps) for rollout in batch.rollouts]
+    games = [rollout.episodes[0].steps for rollout in batch.rollouts]
     return {
-        "win_rate": round(sum(batch["final_rewards"]) / len(steps), 4),
-        "mean_steps": round(sum(steps) / len(steps), 2),
-        "episodes": len(steps),
+        "win_rate": round(sum(steps[-1].info["win"] for steps in games) / len(games), 4),
+        "mean_steps": round(sum(len(steps) for steps in games) / len(games), 2),
+        "episodes": len(games),
     }
 
 
