@@ -35,7 +35,7 @@ def ending(context: Context) -> Finding:
     if len(sessions) != recorded and not any(rollout.failed for rollout in batch.rollouts):
         text = f"the environment took {len(sessions)} steps, but {recorded} are recorded"
         return Finding("ending", False, text)
-    longest = max(len(taken(rollout)) for rollout in rollouts)
+    longest = max(len(e.actions) for rollout in rollouts for e in rollout.episodes)
     stops = sorted({e.stop_reason for rollout in rollouts for e in rollout.episodes})
     limit = env.config.max_steps_per_episode
     text = f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
