@@ -62,6 +62,12 @@ BUILTIN = table(
         page="explore",
     ),
     BuiltinEnv(
+        name="ExploreMany",
+        path="agentsgym.envs.exploration.many.ExploreManyEnv",
+        help="Explore's games in many families, each task in a language of its own.",
+        page="explore",
+    ),
+    BuiltinEnv(
         name="ClassicalReasoning",
         path="agentsgym.envs.classical_reasoning.env.ClassicalReasoningEnv",
         help="Answer questions whose answers are known.",

@@ -47,7 +47,15 @@ def _orders(choices: int) -> list[list[int]]:
 
 Queries = tuple[tuple[int, ...], ...]
 """`queries[q][v]` is the true answer to query q if the hidden value is v. Either every query tells
-the value (in words of its own), or query q tells bit q of it."""
+the value (in words of its own), or query q tells bit q of it, or no two values are alike."""
+
+
+@lru_cache(maxsize=256)
+def _tell_bits(queries: Queries) -> bool:
+    """Whether query q tells bit q of the value."""
+    values = range(len(queries[0]))
+    bits = tuple(tuple(v >> q & 1 for v in values) for q in range(len(queries)))
+    return queries == bits and len(values) == 1 << len(queries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,8 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A trial: `steps` actions per episode, which has the share `weights[episode]` in the score.
+    """A trial: `steps` actions per episode, which has the share `weights[episode]` in the score; an
+    episode without weight (a free shot) has `free_steps` actions, if that is given.
 
     Each episode asks for one of the `facts`, each equally likely. An answer to a query is wrong
     with probability `noise`; then each other answer is equally likely. In `Beliefs` the fact that
@@ -96,6 +105,12 @@ class Plan:
     look_cost: float = 0.0
     right: float = 1.0
     wrong: float = 0.0
+    free_steps: int | None = None
+
+    def actions(self, episode: int) -> int:
+        """Number of actions of an episode."""
+        free = self.free_steps is not None and not self.weights[episode]
+        return int(self.free_steps or 0) if free else self.steps
 
     @property
     def choices(self) -> int:
@@ -111,6 +126,10 @@ class Plan:
     def symmetric(self) -> bool:
         """Whether a true answer tells everything; then all values are alike."""
         return self.answers == self.choices
+
+    def tells(self, move: Inform) -> bool:
+        """Whether the answer depends on what is hidden."""
+        return len(set(self.queries[move.query])) > 1
 
     @property
     def start(self) -> Beliefs:
@@ -171,8 +190,9 @@ class Plan:
 
     def canonical(self, beliefs: Beliefs) -> Beliefs:
         """One of the beliefs that differ only by names: of values, of facts not asked for."""
-        rename = _ordered if self.symmetric else _bits_renamed
-        first, *others = map(rename, beliefs)
+        first, *others = beliefs
+        if self.symmetric or _tell_bits(self.queries):
+            first, *others = map(_ordered if self.symmetric else _bits_renamed, beliefs)
         return (first, *sorted(others))
 
     def asking(self, beliefs: Beliefs, fact: int) -> Beliefs:
@@ -190,13 +210,13 @@ class BestPlayer:
                               + (1 − p_v) (w_e wrong + N_{e+1}(b, v ruled out)),
                           max_q −w_e look_cost + Σ_a P(a | b, q) V_{e,t+1}(b, a heard) ),
 
-    where V_{e,steps} = N_{e+1}. With `informs=False` only claims are allowed, so this is the best
+    where V_{e,actions} = N_{e+1}. With `informs=False` only claims are allowed, so this is the best
     play that never explores. Among equally good moves it prefers claims, the most probable value,
     and low numbers. Raises ValueError if the trial is too large.
     """
 
     def __init__(self, plan: Plan, *, informs: bool = True) -> None:
-        actions = plan.steps * len(plan.weights)
+        actions = sum(map(plan.actions, range(len(plan.weights))))
         if actions > MAX_ACTIONS:
             raise ValueError(f"exact play allows {MAX_ACTIONS} actions in a trial, got {actions}")
         self._plan = plan
@@ -247,7 +267,7 @@ class BestPlayer:
 
     def _move_value(self, episode: int, step: int, beliefs: Beliefs, move: Move) -> float:
         plan = self._plan
-        over = isinstance(move, Claim) or step + 1 == plan.steps
+        over = isinstance(move, Claim) or step + 1 == plan.actions(episode)
         total = 0.0
         for p, reward, after in plan.outcomes(beliefs, move):
             later = (

@@ -11,6 +11,7 @@ from functools import cached_property
 from importlib import resources
 
 from agentsgym.envs.action_text import names_any, read_action
+from agentsgym.envs.exploration.base import Question
 from agentsgym.envs.exploration.best_play import Claim, Inform, Move, News, Queries
 
 FACT_NAMES = ("red", "blue", "green", "yellow", "white", "black")
@@ -51,14 +52,6 @@ class Words:
 _FILE = resources.files("agentsgym.envs.exploration").joinpath("games.json")
 GAMES = {name: Words(**words) for name, words in json.loads(_FILE.read_text("utf-8")).items()}
 """The games by their names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What an episode asks: a fact, and a number that the rule's game gives with it."""
-
-    fact: int = 0
-    given: int = 0
 
 
 class Game:

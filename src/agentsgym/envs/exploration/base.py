@@ -1,0 +1,289 @@
+"""What the exploration games have in common: episodes, rewards, the best play, the teacher.
+
+A task determines what is hidden, what each episode asks, and which answers are wrong. So rollouts
+of a task differ only by their actions.
+"""
+
+import random
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, Protocol, TypedDict
+
+from pydantic import Field
+
+from agentsgym.envs.exploration.best_play import (
+    Beliefs,
+    BestPlayer,
+    Claim,
+    Inform,
+    Move,
+    News,
+    Plan,
+)
+from agentsgym.envs.known_game import KnownGame
+from agentsgym.envs.settings import EnvSettings, Tasks
+from agentsgym.types import Agent, TrialInfo, session_seed
+
+NO_ACTION = "No such action."
+NOTHING = "Nothing yet."
+_Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class ExplorationSettings(EnvSettings):
+    """What all exploration games have: the careless teacher, and the sizes of the datasets."""
+
+    teacher_looks: _Share = Field(0.15, description="share of the teacher's actions that inform it")
+    teacher_uses: _Share = Field(
+        0.7, description="share of its other actions that use what it knows"
+    )
+    train_tasks: Tasks = Field(1024, description="number of training tasks")
+    eval_tasks: Tasks = Field(512, description="number of evaluation tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an episode asks: a fact, and a number that the rule's game gives with it."""
+
+    fact: int = 0
+    given: int = 0
+
+
+class Wording(Protocol):
+    """A game in words: what its moves are called, and what is answered."""
+
+    @property
+    def claims(self) -> Sequence[str]:
+        """All paid actions."""
+
+    @property
+    def informs(self) -> Mapping[str, Inform]:
+        """All informing actions."""
+
+    def say(self, move: Move, question: Question) -> str:
+        """A move as an action."""
+
+    def read_move(self, action: str, question: Question) -> Move | None:
+        """The move in an agent's text; None if it has none, or several."""
+
+    def say_answer(self, answer: News, question: Question) -> str:
+        """The answer to a query, or whether a claim is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A task: the decision process that its player is in, and its words."""
+
+    plan: Plan
+    wording: Wording
+
+
+class ExploreState(TypedDict):
+    """An episode: the task, its position in the trial, and what its player may know.
+
+    `hidden` has the value of each fact, `question` what this episode asks. `known` is the evidence
+    about each fact from this episode and, if the agent may know them (`carry`), from earlier ones.
+    `made` lists this episode's informing actions; `steps` counts all actions, including malformed
+    ones; `reply` is the last answer, `replies` all answers that `known` comes from.
+    """
+
+    task: Mapping[str, Any]
+    hidden: tuple[int, ...]
+    question: Question
+    trial: TrialInfo
+    known: Beliefs
+    made: tuple[Inform, ...]
+    steps: int
+    reply: str
+    replies: tuple[str, ...]
+
+
+class ExplorationGame(KnownGame):
+    """A game in which one kind of action informs and earns nothing, and the other is paid if it is
+    right and ends the episode. `info["informing"]` marks informing actions.
+
+    A subclass says what the `case` of a task is, what an episode asks for (`question`), and writes
+    the prompts.
+    """
+
+    config: ExplorationSettings
+
+    @abstractmethod
+    def case(self, task_data: Mapping[str, Any]) -> Case:
+        """The plan and the wording of a task. Raises ValueError for a bad one."""
+
+    @abstractmethod
+    def question(self, task_data: Mapping[str, Any], episode: int) -> Question:
+        """What an episode of a task asks; its player knows it."""
+
+    # -- an episode -----------------------------------------------------------------------------
+
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ExploreState:
+        plan = self.case(task_data).plan
+        rng = random.Random(f"explore-{read_seed(task_data)}")
+        return ExploreState(
+            task=task_data,
+            hidden=tuple(rng.randrange(plan.choices) for _ in range(plan.facts)),
+            question=self.question(task_data, 0),
+            trial=self.trial_info(),
+            known=plan.start,
+            made=(),
+            steps=0,
+            reply="",
+            replies=(),
+        )
+
+    def _begin_episode(
+        self, session_id: str, task_data: dict[str, Any], trial: TrialInfo
+    ) -> ExploreState:
+        state: ExploreState = super()._begin_episode(session_id, task_data, trial)
+        state["question"] = self.question(task_data, trial.episode)
+        return state
+
+    def _carry_over(self, state: ExploreState, last: ExploreState) -> None:
+        state["known"], state["replies"] = last["known"], last["replies"]
+
+    def _step_episode(
+        self, session_id: str, state: ExploreState, action: str
+    ) -> tuple[ExploreState, float, bool, dict[str, Any]]:
+        case = self.case(state["task"])
+        plan = case.plan
+        move = case.wording.read_move(action, state["question"])
+        after: ExploreState = {**state, "steps": state["steps"] + 1, "reply": NO_ACTION}
+        informing, win = isinstance(move, Inform) and plan.tells(move), False
+        done = after["steps"] >= plan.actions(self.episode_of(state))
+        stop, reward = "actions_used", min(0.0, plan.wrong)  # a malformed action earns no more
+        if move is not None:
+            news = answer(plan, state, move)
+            if isinstance(move, Inform):
+                after["made"] = (*state["made"], move)
+                reward = 0.0 - plan.look_cost
+            else:
+                win, done = bool(news.value), True
+                reward, stop = (plan.right, "right") if win else (plan.wrong, "wrong")
+            after["reply"] = case.wording.say_answer(news, state["question"])
+            after["known"] = plan.learned(state["known"], news)
+            after["replies"] = (*state["replies"], after["reply"])
+        info = {
+            "informing": informing,
+            "win": win,
+            "stop_reason": stop,
+            "anchor": self._anchor(after),
+        }
+        return after, reward, done, info | ({} if move else {"malformed": True})
+
+    def _anchor(self, state: ExploreState) -> str:
+        """The information state: equal for equal knowledge, in whatever order it was gained."""
+        return f"{self.episode_of(state)}/{state['steps']}/{state['question']}/{state['known']}"
+
+    # -- the best play --------------------------------------------------------------------------
+
+    def player_of(self, task_data: Mapping[str, Any], *, informs: bool = True) -> BestPlayer:
+        """The best player of a task's trial, or the best one that never informs itself. Raises
+        ValueError if the trial is too large for exact play."""
+        player = _solved(self.case(task_data).plan, informs)
+        if isinstance(player, str):
+            raise ValueError(player)
+        return player
+
+    def admissible_actions(self, state: ExploreState) -> list[str]:
+        """All paid actions, then all informing ones."""
+        wording = self.case(state["task"]).wording
+        return [*wording.claims, *wording.informs]
+
+    def best_action(self, state: ExploreState, kind: str = "best") -> str:
+        """The best action, or ("never") the best one that does not inform."""
+        case, question = self.case(state["task"]), state["question"]
+        beliefs = case.plan.asking(state["known"], question.fact)
+        player = self.player_of(state["task"], informs=kind != "never")
+        move = player.best_move(self.episode_of(state), state["steps"], beliefs)
+        return case.wording.say(_own_facts(move, question), question)
+
+    def notes(self, state: ExploreState) -> str:
+        """The environment's sentences."""
+        return " ".join(state["replies"]) or NOTHING
+
+    def never_informing_agent(self) -> Agent:
+        """The agent that plays best without ever informing itself. Raises ConfigError if the trial
+        is too large."""
+        return self.agent_of("never")
+
+    def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
+        """The best player that never informs itself."""
+        score = self.score_of(task_data, "never")
+        return {} if score is None else {"best without exploring": score}
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent:
+        """A careless player: it informs itself in the share `teacher_looks` of its actions, about
+        anything (if some of that tells nothing, in the share `teacher_uses` about something that
+        does); otherwise it claims the most probable value in the share `teacher_uses` of its
+        claims, else any value."""
+        return self.random_agent(self._draw, f"explore-teacher-{seed}")
+
+    def _draw(self, state: ExploreState, rng: random.Random, memory: dict[str, Any]) -> str:
+        case, question = self.case(state["task"]), state["question"]
+        plan = case.plan
+        if rng.random() < self.config.teacher_looks:
+            queries = range(len(plan.queries))
+            moves = [Inform(fact, query) for fact in range(plan.facts) for query in queries]
+            telling = [move for move in moves if plan.tells(move)]
+            careful = len(telling) < len(moves) and rng.random() < self.config.teacher_uses
+            move: Move = rng.choice(telling if careful else moves)
+        elif rng.random() >= self.config.teacher_uses:
+            move = Claim(rng.randrange(plan.choices))
+        else:
+            chances = plan.chances(state["known"][question.fact])
+            highest = max(chances) - 1e-12
+            move = Claim(rng.choice([value for value, p in enumerate(chances) if p >= highest]))
+        return case.wording.say(_own_facts(move, question), question)
+
+
+@lru_cache(maxsize=1000)
+def _solved(plan: Plan, informs: bool) -> BestPlayer | str:
+    """The best player, its play found; or why there is none, as finding that out takes long."""
+    try:
+        player = BestPlayer(plan, informs=informs)
+        player.value()
+    except ValueError as error:
+        return str(error)
+    return player
+
+
+def _own_facts(move: Move, question: Question) -> Move:
+    """A move with the fact's own number; players know the asked fact as number 0."""
+    if isinstance(move, Claim):
+        return move
+    fact = question.fact if move.fact == 0 else move.fact - (move.fact <= question.fact)
+    return Inform(fact, move.query)
+
+
+def read_seed(task_data: Mapping[str, Any]) -> int:
+    """The seed of a task. Raises ValueError if there is none."""
+    seed = task_data.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool):
+        raise ValueError(f"task_data needs a 'seed' (an int), got {task_data!r}")
+    return seed
+
+
+def answer(plan: Plan, state: ExploreState, move: Move) -> News:
+    """The environment's answer to a move."""
+    if isinstance(move, Claim):
+        fact = state["question"].fact
+        return News(move, fact, move.value == state["hidden"][fact])
+    true = plan.queries[move.query][state["hidden"][move.fact]]
+    repetition, seed = state["made"].count(move), read_seed(state["task"])
+    place = (seed, state["trial"].episode, move.fact, move.query, repetition)
+    return News(move, move.fact, answer_of(true, plan.answers, plan.noise, place))
+
+
+def answer_of(true: int, answers: int, noise: float, place: tuple[int, int, int, int, int]) -> int:
+    """The answer to a query: with probability `noise` one of the others, each equally likely.
+
+    `place` is (seed, episode, fact, query, number of the same query's repetition in the episode).
+    """
+    chance = session_seed("explore", *place) / 2**63
+    if chance >= noise:
+        return true
+    other = min(int(chance / noise * (answers - 1)), answers - 2)
+    return other + (other >= true)

@@ -1,0 +1,73 @@
+"""A language drawn from a seed: its words are syllables, its sentences patterns of English words.
+
+Words and patterns belong to one of three parts, to train on, to validate on, and to test on. A hash
+of a word says which part it belongs to; `patterns.json` lists the patterns of each part. So no word
+and no pattern of one part occurs in another one.
+"""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from importlib import resources
+from typing import Literal
+
+Part = Literal["train", "validate", "test"]
+PARTS: tuple[Part, ...] = ("train", "validate", "test")
+SYLLABLES = tuple(c + v for c in "bdfghjklmnprstv" for v in "aeiou")
+_EIGHTHS: tuple[Part, ...] = ("test", "test", "validate", *("train",) * 5)
+_FILE = resources.files("agentsgym.envs.exploration").joinpath("patterns.json")
+PATTERNS: Mapping[str, Mapping[Part, Sequence[str]]] = json.loads(_FILE.read_text("utf-8"))
+"""By what a sentence says, and by part: `{…}` are the words of the game in it."""
+
+
+def part_of(word: str) -> Part:
+    """The part that a word belongs to: a quarter is for testing, an eighth for validating."""
+    return _EIGHTHS[blake2b(word.encode(), digest_size=1).digest()[0] % len(_EIGHTHS)]
+
+
+@lru_cache(maxsize=3)
+def lexicon(part: Part) -> tuple[str, ...]:
+    """All words of a part: two different syllables with a hyphen between them."""
+    words = (f"{a}-{b}" for a in SYLLABLES for b in SYLLABLES if a != b)
+    return tuple(word for word in words if part_of(word) == part)
+
+
+class Language:
+    """The words and sentences of one task, drawn by `rng` from a part of the words and of the
+    patterns. No two of its names begin, or end, with the same syllable, so that a name is known by
+    any of its syllables. The actions are words, too: `look` informs, `pay` is paid."""
+
+    def __init__(self, rng: random.Random, words: Part, patterns: Part) -> None:
+        self.rng = rng
+        self._lexicon = lexicon(words)
+        self._patterns = patterns
+        self._firsts: set[str] = set()
+        self._lasts: set[str] = set()
+        self.look, self.pay = self.names(2)
+
+    def names(self, count: int) -> list[str]:
+        """New names."""
+        return [self._name() for _ in range(count)]
+
+    def _name(self) -> str:
+        while True:
+            word = self.rng.choice(self._lexicon)
+            first, last = word.split("-")
+            if first not in self._firsts and last not in self._lasts:
+                self._firsts.add(first)
+                self._lasts.add(last)
+                return word
+
+    def any_names(self, count: int) -> list[str]:
+        """Different names that may begin like others, as most of them never occur."""
+        return self.rng.sample(self._lexicon, count)
+
+    def pattern(self, role: str) -> str:
+        """A pattern for what a sentence says."""
+        return self.rng.choice(PATTERNS[role][self._patterns])
+
+    def say(self, role: str, **words: str) -> str:
+        """A sentence with these words."""
+        return self.pattern(role).format(look=self.look, pay=self.pay, **words)

@@ -1,0 +1,212 @@
+"""ExploreMany: games of many families, each task in a language of its own."""
+
+import random
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from agentsgym.envs.action_text import names_any, read_action, with_form
+from agentsgym.envs.exploration.base import (
+    Case,
+    ExplorationGame,
+    ExplorationSettings,
+    ExploreState,
+    Question,
+    read_seed,
+)
+from agentsgym.envs.exploration.best_play import Claim, Inform, Move, News, Plan
+from agentsgym.envs.exploration.families import FAMILIES, Draft, drawn, families_of
+from agentsgym.envs.exploration.language import PARTS, Language, Part
+from agentsgym.envs.known_game import FIRST_EVAL_SEED, episode_weights
+from agentsgym.envs.settings import Carry
+from agentsgym.types import Tokenizer
+
+_WORD = re.compile(r"\w+(?:-\w+)*")
+SAME = "Same game."
+Families = list[str]
+
+
+class ExploreManySettings(ExplorationSettings):
+    """Families are given by their names, or all of a part by the part's name."""
+
+    max_steps_per_episode: int = Field(8, description="most actions of an episode; games have less")
+    episodes_per_trial: int = Field(2, description="episodes on the same task")
+    free_shots: int = Field(1, description="first episodes that are not scored")
+    carry: Carry = "full"
+    families: Families = Field(["train"], description="families of the training tasks")
+    words: Part = Field("train", description="part of the words that training tasks use")
+    patterns: Part = Field("train", description="part of the sentences that training tasks use")
+    eval_families: Families = Field(["test"], description="families of the evaluation tasks")
+    eval_words: Part = Field("test", description="part of the words that evaluation tasks use")
+    eval_patterns: Part = Field("train", description="part of the sentences in evaluation tasks")
+    spare_steps: int = Field(
+        1, ge=0, le=4, description="most actions of a free shot beyond those that inform completely"
+    )
+    noise: list[float] = Field(
+        [0.0], min_length=1, description="drawn per task: probability that a look's answer is wrong"
+    )
+    look_cost: list[float] = Field(
+        [0.0], min_length=1, description="drawn per task: cost of each informing action"
+    )
+
+    @field_validator("families", "eval_families")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        for name in names:
+            if name not in FAMILIES and name not in PARTS:
+                raise ValueError(f"must be of {', '.join((*PARTS, *FAMILIES))}, got {name!r}")
+        return names
+
+
+class DrawnWords:
+    """A drawn game in words. Paid actions and informing ones begin with words of their own."""
+
+    def __init__(self, draft: Draft, language: Language) -> None:
+        self._draft = draft
+        self._reply = language.pattern("reply")
+        self._about = language.pattern("about")
+        lines = [*draft.lines, language.say("pay")]
+        language.rng.shuffle(lines)
+        self.rules = " ".join(lines)
+        self.claims = tuple(f"{language.pay} {claim}" for claim in draft.claims)
+        looks = [f"{language.look} {name}" for name in draft.arguments] or [language.look]
+        several = draft.facts > 1
+        self.informs = {
+            look: Inform(k, 0) if several else Inform(0, k) for k, look in enumerate(looks)
+        }
+        moves: list[Move] = [*map(Claim, range(len(self.claims))), *self.informs.values()]
+        texts = [*self.claims, *self.informs]
+        self._texts = dict(zip(moves, texts, strict=True))
+        self._moves: dict[tuple[str, ...], Move] = {
+            _key(text): move for move, text in self._texts.items()
+        }
+
+    def say(self, move: Move, question: Question) -> str:
+        """A move as an action."""
+        return self._texts[move]
+
+    def read_move(self, action: str, question: Question) -> Move | None:
+        """The move in an agent's text; None if it has none, or several."""
+        return read_action(
+            action,
+            lambda text: self._moves.get(_key(text)),
+            lambda text: names_any(text, self._texts.values()),
+        )
+
+    def say_answer(self, answer: News, question: Question) -> str:
+        """The answer to a query, or whether a claim is right."""
+        if isinstance(answer.move, Claim):
+            return "Right." if answer.value else "Wrong."
+        said = self._draft.said[answer.move.query]
+        return self._reply.format(said=said[min(answer.value, len(said) - 1)])
+
+    def asks(self, question: Question) -> str:
+        """What an episode asks for; "" if that is always the same."""
+        several = self._draft.facts > 1
+        return self._about.format(key=self._draft.arguments[question.fact]) if several else ""
+
+
+def _key(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.casefold()))
+
+
+@lru_cache(maxsize=20_000)
+def _drawn_case(
+    seed: int, family: str, words: Part, patterns: Part, settings: tuple[Any, ...]
+) -> Case:
+    """The game of a task."""
+    weights, noises, costs, spare = settings
+    rng = random.Random(f"language-{seed}-{family}")
+    language = Language(rng, words, patterns)
+    draft = drawn(FAMILIES[family], language)
+    useful = sum(len(set(query)) > 1 for query in draft.queries)
+    plan = Plan(
+        queries=draft.queries,
+        weights=weights,
+        free_steps=useful * draft.facts + rng.randint(0, spare),
+        facts=draft.facts,
+        noise=rng.choice(noises),
+        look_cost=rng.choice(costs),
+    )
+    return Case(plan, DrawnWords(draft, language))
+
+
+class ExploreManyEnv(ExplorationGame):
+    """Games of many families, each task in a language of its own: the names of things and actions,
+    the sentences and their order, the number of choices and actions, costs and noise are drawn. So
+    a prompt must be read to be played.
+
+    `task_data` is `{"seed": int, "family": str, "words": str, "patterns": str}`. In the free shot
+    an agent has enough actions to inform itself completely, in a scored episode one, which is
+    paid. `info["informing"]` marks informing actions.
+    """
+
+    Settings = ExploreManySettings
+    config: ExploreManySettings
+
+    def __init__(
+        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(tokenizer, env_config)
+        config = self.config
+        self.reward_range = (0.0 - config.max_steps_per_episode * max(config.look_cost), 1.0)
+        self._drawing = (
+            episode_weights(*self.played_as_one),
+            tuple(config.noise),
+            tuple(config.look_cost),
+            config.spare_steps,
+        )
+
+    def case(self, task_data: Mapping[str, Any]) -> Case:
+        """The drawn game of a task. Raises ValueError for an unknown family or part."""
+        seed = read_seed(task_data)
+        family, words, patterns = (task_data.get(key) for key in ("family", "words", "patterns"))
+        if family not in FAMILIES or words not in PARTS or patterns not in PARTS:
+            raise ValueError(
+                f"task_data needs a 'family', and 'words' and 'patterns' ({', '.join(PARTS)}), got "
+                f"{task_data!r}"
+            )
+        return _drawn_case(seed, family, words, patterns, self._drawing)
+
+    def question(self, task_data: Mapping[str, Any], episode: int) -> Question:
+        """The fact that an episode asks for."""
+        rng = random.Random(f"explore-{read_seed(task_data)}-{episode}")
+        return Question(rng.randrange(self.case(task_data).plan.facts))
+
+    def example_action(self, state: ExploreState) -> str:
+        """A paid action."""
+        return str(self.case(state["task"]).wording.claims[0])
+
+    def _format_prompt(self, state: ExploreState, step: int) -> str:
+        if step > 0:
+            return state["reply"]
+        case, trial = self.case(state["task"]), state["trial"]
+        words: Any = case.wording
+        kind = "Scored." if trial.scored else "Practice."
+        asks = words.asks(state["question"])
+        if trial.episode and trial.carry == "full":
+            return " ".join(filter(None, (kind, SAME, asks)))
+        plan = case.plan
+        count = plan.actions(self.episode_of(state))
+        lines = [kind, words.rules, asks]
+        lines += [f"You have {count} actions."] if count > 1 else []
+        lines += [f"Looking costs {plan.look_cost:g}."] if plan.look_cost else []
+        lines += [f"It lies in {plan.noise:.0%} of the cases."] if plan.noise else []
+        prompt = " ".join(filter(None, lines))
+        if not self.config.explain_actions:
+            return prompt
+        return with_form(prompt, "Answer with one action only.", self.example_action(state))
+
+    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
+        config = self.config
+        chosen = config.eval_families if held_out else config.families
+        families = [n for name in chosen for n in (families_of(name) if name in PARTS else [name])]
+        words = config.eval_words if held_out else config.words
+        patterns = config.eval_patterns if held_out else config.patterns
+        first = max(FIRST_EVAL_SEED, config.train_tasks) if held_out else 0
+        for k in range(config.eval_tasks if held_out else config.train_tasks):
+            family = families[k % len(families)]
+            yield {"seed": first + k, "family": family, "words": words, "patterns": patterns}
