@@ -46,7 +46,7 @@ def enumerated(plan, *, informs=True):
                 continue
             paid = (plan.right if seen else plan.wrong) if claim else -plan.look_cost
             total += sum(left.values()) * plan.weights[episode] * paid
-            over = claim or step + 1 == plan.steps
+            over = claim or step + 1 == plan.actions(episode)
             total += start(episode + 1, left) if over else value(episode, step + 1, fact, left)
         return total
 

@@ -2,5 +2,6 @@
 
 from agentsgym.envs.exploration.best_play import BestPlayer, Claim, Inform, Plan
 from agentsgym.envs.exploration.env import ExploreEnv
+from agentsgym.envs.exploration.many import ExploreManyEnv
 
-__all__ = ["BestPlayer", "Claim", "ExploreEnv", "Inform", "Plan"]
+__all__ = ["BestPlayer", "Claim", "ExploreEnv", "ExploreManyEnv", "Inform", "Plan"]

@@ -74,15 +74,13 @@ class DrawnWords:
         self.claims = tuple(f"{language.pay} {claim}" for claim in draft.claims)
         looks = [f"{language.look} {name}" for name in draft.arguments] or [language.look]
         several = draft.facts > 1
-        self.informs = {
+        self.informs: dict[str, Inform] = {
             look: Inform(k, 0) if several else Inform(0, k) for k, look in enumerate(looks)
         }
-        moves: list[Move] = [*map(Claim, range(len(self.claims))), *self.informs.values()]
-        texts = [*self.claims, *self.informs]
-        self._texts = dict(zip(moves, texts, strict=True))
-        self._moves: dict[tuple[str, ...], Move] = {
-            _key(text): move for move, text in self._texts.items()
-        }
+        paid = {text: Claim(value) for value, text in enumerate(self.claims)}
+        self._moves: dict[str, Move] = {**paid, **self.informs}
+        self._texts = {move: text for text, move in self._moves.items()}
+        self._by_key = {_key(text): text for text in self._moves}
 
     def say(self, move: Move, question: Question) -> str:
         """A move as an action."""
@@ -90,11 +88,12 @@ class DrawnWords:
 
     def read_move(self, action: str, question: Question) -> Move | None:
         """The move in an agent's text; None if it has none, or several."""
-        return read_action(
+        text = read_action(
             action,
-            lambda text: self._moves.get(_key(text)),
-            lambda text: names_any(text, self._texts.values()),
+            lambda part: self._by_key.get(_key(part)),
+            lambda part: names_any(part, self._by_key.values()),
         )
+        return None if text is None else self._moves[text]
 
     def say_answer(self, answer: News, question: Question) -> str:
         """The answer to a query, or whether a claim is right."""
