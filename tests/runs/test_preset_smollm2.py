@@ -1,4 +1,4 @@
-"""The preset `smollm2`: a real model from its warm start to an optimizer step of GRPO."""
+"""The presets with SmolLM2: a real model from its warm start to an optimizer step of GRPO."""
 
 import pytest
 
@@ -22,12 +22,13 @@ SHORT = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_the_first_steps_of_the_preset(tmp_path):
+@pytest.mark.parametrize("preset", ["smollm2", "smollm2-explore"])
+def test_the_first_steps_of_the_preset(preset, tmp_path):
     try:
         smollm2_folder()
     except ConfigError as error:
         pytest.skip(str(error))
-    config = load_config("smollm2", parse_overrides([*SHORT, f"output_dir={tmp_path}"]))
+    config = load_config(preset, parse_overrides([*SHORT, f"output_dir={tmp_path}"]))
     train_run(config, set_aside=True)
     summary = read_summary(RunDirectory(tmp_path).summary)
     assert summary.status == "finished" and summary.steps == 1
