@@ -1,7 +1,5 @@
 """TRL's training templates in place of those that rewrite history."""
 
-import logging
-
 import pytest
 
 from agentsgym import ScriptedAgent
@@ -35,13 +33,9 @@ def test_a_template_that_trl_does_not_know_is_refused():
         template_options(build_tokenizer(None), "training", None)
 
 
-def test_a_trainer_plays_with_trls_template_and_tells_what_a_tokenizer_does(
-    make_trainer, caplog, monkeypatch
-):
+def test_a_trainer_plays_with_trls_template(make_trainer, monkeypatch):
     trl = DROPS_THOUGHT + "{# trained #}"
     monkeypatch.setattr("trl.chat_template_utils.get_training_chat_template", lambda _: trl)
-    with caplog.at_level(logging.INFO, "agentsgym"):
-        trainer = make_trainer(chat_template="training")
+    trainer = make_trainer(chat_template="training")
     env = trainer.collector.envs.get(trainer.train_dataset[0])
     assert env.codec.template.source == trl
-    assert "new context after answers that think" in caplog.text
