@@ -19,9 +19,11 @@ from typing import Any
 
 from explore import mean_of
 from explore_runs import (
+    FITTING,
     RESULTS,
     ROLLOUTS,
     Store,
+    bests,
     imitate_successes,
     loaded,
     made_start,
@@ -30,25 +32,14 @@ from explore_runs import (
     train,
 )
 
+from agentsgym.training.warm_start_settings import WarmStartSettings
+
 UPDATES, EVALUATED = 120, 512
 TEACHER_TRIALS = 25_600
 FEWEST_LOOKS = 10
 UNTRAINED = "none"
 FIGURES = ("score", "looks", "uses", "malformed")
 HEAD = ("rescue", "n", "score", "its seeds", *FIGURES[1:])
-STARTS: Mapping[str, tuple[Mapping[str, float], ...]] = {
-    "looks 5 %": ({"teacher_looks": 0.05, "teacher_uses": 0.7},),
-    "uses 20 %": ({"teacher_looks": 0.15, "teacher_uses": 0.2},),
-    "uses 20 %, after 70 %": (
-        {"teacher_looks": 0.05, "teacher_uses": 0.7},
-        {"teacher_looks": 0.15, "teacher_uses": 0.2},
-    ),
-    "looks 5 %, uses 20 %, after 70 %": (
-        {"teacher_looks": 0.05, "teacher_uses": 0.7},
-        {"teacher_looks": 0.05, "teacher_uses": 0.2},
-    ),
-}
-"""The teachers that each start imitates: the first for 400 updates, the second for 100."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +54,13 @@ class Learn:
 @dataclass(frozen=True)
 class Imitate:
     """Supervised training on successful trials: own ones, played for a share of the budget, or
-    those of the start's teacher, of as many as its warm start had (beyond the budget). With
-    `paid=False` as many trials, whatever they earned."""
+    those among `teacher` trials of the start's teacher (beyond the budget). With `paid=False` as
+    many trials, whatever they earned."""
 
     share: float = 0.0
-    teacher: bool = False
+    teacher: int = 0
     paid: bool = True
+    fitting: WarmStartSettings = FITTING
 
 
 Rescue = Sequence[Learn | Imitate]
@@ -84,8 +76,8 @@ RESCUES: Mapping[str, Rescue] = {
     "`malformed_penalty` 0.5": (Learn(game={"malformed_penalty": 0.5}),),
     "own successes, once": (Imitate(0.25), Learn(0.75)),
     "own successes, three times": (Imitate(0.25), Imitate(0.25), Imitate(0.25), Learn(0.25)),
-    "its teacher's successes": (Imitate(teacher=True), Learn()),
-    "as many games of its teacher": (Imitate(teacher=True, paid=False), Learn()),
+    "its teacher's successes": (Imitate(teacher=TEACHER_TRIALS), Learn()),
+    "as many games of its teacher": (Imitate(teacher=TEACHER_TRIALS, paid=False), Learn()),
     "two actions an episode first": (Learn(1 / 3, {"max_steps_per_episode": 2}), Learn(2 / 3)),
     "2 choices first": (Learn(1 / 3, {"choices": 2}), Learn(2 / 3)),
     "learning rate 3e-4": _train(learning_rate=3e-4),
@@ -97,13 +89,84 @@ RESCUES: Mapping[str, Rescue] = {
 }
 
 
-def start_of(name: str, folder: Path, steps: int = 400) -> Path:
+def _successes(trials: int, epochs: int) -> Rescue:
+    """Until what answers mean together is learned, the held-out loss says nothing: no patience."""
+    fitting = FITTING.model_copy(
+        update={"epochs": epochs, "batch_size": 64, "learning_rate": 1.5e-3, "patience": epochs}
+    )
+    return (Imitate(teacher=trials, fitting=fitting), Learn(2, train=FALLING))
+
+
+FALLING = {"lr_scheduler_type": "linear"}
+TWICE = "twice the budget"
+ENTROPY = "`entropy_coef` 0.02, twice the budget"
+SUCCESSES = "its teacher's successes, twice the budget"
+SWITCHES_RESCUES: Mapping[str, Rescue] = {
+    TWICE: (Learn(2),),
+    "five times the budget": (Learn(5, train=FALLING),),
+    ENTROPY: (Learn(2, train={"entropy_coef": 0.02}),),
+    "4 sets first, three times the budget": (
+        Learn(1, {"choices": 4}),
+        Learn(2, train=FALLING),
+    ),
+    SUCCESSES: _successes(10_000, 12),
+}
+RULE_RESCUES: Mapping[str, Rescue] = {
+    TWICE: (Learn(2),),
+    ENTROPY: (Learn(2, train={"entropy_coef": 0.02}),),
+    "2 numbers first, twice the budget": (Learn(1, {"choices": 2}), Learn(1)),
+    "own successes, three times": RESCUES["own successes, three times"],
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model before learning: its game, and the careless teachers that it imitates one after the
+    other, the first one with these changes to the preset's warm start, a second one for a quarter
+    of its updates."""
+
+    teachers: Sequence[Mapping[str, float]] = ({},)
+    game: Mapping[str, Any] = field(default_factory=dict)
+    warm_start: Mapping[str, Any] = field(default_factory=dict)
+    rescues: Mapping[str, Rescue] = field(default_factory=lambda: RESCUES)
+
+
+OFTEN, SELDOM = {"teacher_uses": 0.7}, {"teacher_uses": 0.2}
+RULE = {"game": "rule", "choices": 4}
+STARTS: Mapping[str, Start] = {
+    "looks 5 %": Start([{"teacher_looks": 0.05, **OFTEN}]),
+    "uses 20 %": Start([SELDOM]),
+    "uses 20 %, after 70 %": Start([{"teacher_looks": 0.05, **OFTEN}, SELDOM]),
+    "looks 5 %, uses 20 %, after 70 %": Start(
+        [{"teacher_looks": 0.05, **OFTEN}, {"teacher_looks": 0.05, **SELDOM}]
+    ),
+    "2 switches": Start(
+        game={"game": "switches", "choices": 4}, rescues={TWICE: SWITCHES_RESCUES[TWICE]}
+    ),
+    "3 switches": Start(game={"game": "switches"}, rescues=SWITCHES_RESCUES),
+    "rule, 4 numbers": Start(game=RULE, rescues=RULE_RESCUES),
+    "rule, 4 numbers, learned slowly": Start(
+        game=RULE,
+        warm_start={"steps": 1200, "learning_rate": 1e-3},
+        rescues={TWICE: RULE_RESCUES[TWICE]},
+    ),
+    "rule, 8 numbers": Start(
+        game={"game": "rule"},
+        rescues={TWICE: (Learn(2),), SUCCESSES: _successes(20_000, 24)},
+    ),
+}
+
+
+def start_of(name: str, folder: Path) -> Path:
     """The weights of a start."""
-    first, *second = STARTS[name]
-    begun = made_start([first], folder / f"{first}", steps=steps)
+    start = STARTS[name]
+    first, *second = ({**start.game, **teacher} for teacher in start.teachers)
+    settings = {"steps": 400, **start.warm_start}
+    begun = made_start([first], folder / f"{first} {start.warm_start}", **settings)
     if not second:
         return begun
-    return made_start(second, folder / name, begun=begun, steps=steps // 4, learning_rate=1e-3)
+    steps = settings["steps"] // 4
+    return made_start(second, folder / name, begun=begun, steps=steps, learning_rate=1e-3)
 
 
 def run(
@@ -111,37 +174,38 @@ def run(
     rescue: str,
     seed: int,
     folder: Path,
-    *,
-    updates: int = UPDATES,
-    games: int = EVALUATED,
 ) -> dict[str, Any]:
     """The figures of one cell."""
     model, tokenizer = loaded(folder)
+    game, rescues = STARTS[start].game, STARTS[start].rescues
     began, rewards = time.process_time(), []
-    for number, stage in enumerate(RESCUES[rescue]):
+    for number, stage in enumerate(rescues[rescue]):
         if isinstance(stage, Imitate):
-            rewards.append(_imitate(stage, start, model, tokenizer, updates, 10 * seed + number))
+            rewards.append(_imitate(stage, STARTS[start], model, tokenizer, 10 * seed + number))
         else:
             batch = stage.train.get("per_device_train_batch_size", ROLLOUTS)
-            updated = round(stage.share * updates * ROLLOUTS / batch)
-            rewards += train(model, tokenizer, stage.game, updated, seed, **stage.train)
+            updates = round(stage.share * UPDATES * ROLLOUTS / batch)
+            rewards += train(model, tokenizer, {**game, **stage.game}, updates, seed, **stage.train)
     return {
         "start": start,
         "rescue": rescue,
         "seed": seed,
-        **measure(model, tokenizer, {}, games),
+        **measure(model, tokenizer, game, EVALUATED),
         "cpu_seconds": round(time.process_time() - began, 1),
         "training": [round(reward, 3) for reward in rewards],
     }
 
 
-def _imitate(
-    stage: Imitate, start: str, model: Any, tokenizer: Any, updates: int, seed: int
-) -> float:
-    teacher = STARTS[start][-1] if stage.teacher else None
-    trials = TEACHER_TRIALS if teacher else round(stage.share * updates * ROLLOUTS)
+def _imitate(stage: Imitate, start: Start, model: Any, tokenizer: Any, seed: int) -> float:
     return imitate_successes(
-        model, tokenizer, trials, seed=seed, teacher=teacher, paid_only=stage.paid
+        model,
+        tokenizer,
+        stage.teacher or round(stage.share * UPDATES * ROLLOUTS),
+        seed=seed,
+        game=start.game,
+        teacher=start.teachers[-1] if stage.teacher else None,
+        paid_only=stage.paid,
+        fitting=stage.fitting,
     )
 
 
@@ -158,9 +222,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         cache = args.cache or Path(scratch)
         for seed in range(0 if args.report else args.seeds):
-            for rescue in RESCUES:
-                if not args.only or any(part in rescue for part in args.only):
-                    for start in args.start or STARTS:
+            for start in args.start or STARTS:
+                for rescue in STARTS[start].rescues:
+                    if not args.only or any(part in rescue for part in args.only):
                         cell(store, start, rescue, seed, cache)
     write_page(store)
 
@@ -170,7 +234,7 @@ def cell(store: Store, start: str, rescue: str, seed: int, cache: Path) -> None:
     known = {(r["start"], r["rescue"], r["seed"]) for r in store.read()}
     folder = start_of(start, cache)
     if (start, UNTRAINED, 0) not in known:
-        figures = measure(*loaded(folder), {}, EVALUATED)
+        figures = measure(*loaded(folder), STARTS[start].game, EVALUATED)
         store.add({"start": start, "rescue": UNTRAINED, "seed": 0, **figures})
     if (start, rescue, seed) not in known:
         store.add(run(start, rescue, seed, folder))
@@ -179,7 +243,7 @@ def cell(store: Store, start: str, rescue: str, seed: int, cache: Path) -> None:
 def table(results: Sequence[Mapping[str, Any]], start: str) -> str:
     """What each rescue made of a start."""
     lines = [HEAD, ("---",) * len(HEAD)]
-    for rescue in (UNTRAINED, *RESCUES):
+    for rescue in (UNTRAINED, *STARTS[start].rescues):
         runs = [r for r in results if (r["start"], r["rescue"]) == (start, rescue)]
         if runs:
             means = [mean_of([_shown(r, key) for r in runs]) for key in FIGURES]
@@ -197,23 +261,26 @@ def _shown(result: Mapping[str, Any], figure: str) -> float | None:
 def write_page(store: Store) -> None:
     """Write the page from the stored results and the remarks."""
     results = store.read()
-    parts = [
-        f"## {start}\n\n{table(results, start)}\n"
-        for start in STARTS
-        if any(r["start"] == start for r in results)
-    ]
+    parts = []
+    for name, start in STARTS.items():
+        if any(r["start"] == name for r in results):
+            never, best = bests(start.game)
+            known = f"Best play earns {best:g}, best play without exploring {never:g}."
+            parts.append(f"## {name}\n\n{known}\n\n{table(results, name)}\n")
     trials = UPDATES * ROLLOUTS
     text = (
         "# Hard starts in Explore\n\n"
         "Written by `python experiments/explore_hard.py` from `explore-hard-starts.json` and "
-        "`explore-hard-starts-remarks.md`; `RESCUES` in it has the settings.\n\n"
-        f"Each run spends {trials:,} trials of the preset `explore` ({2 * trials:,} environment "
-        f"steps; by default {UPDATES} updates of {ROLLOUTS}) on one start, and is evaluated on "
-        f"{EVALUATED} held-out trials at temperature 1. Best play earns 1, best play without "
-        "exploring 0.25, chance 0.125. *Looks* is the share of free shots that look, *uses* the "
-        "mean score of the trials that looked first, ± Student's 95 % interval over the seeds. "
-        "The starts imitate the careless teacher for 400 updates, `after 70 %` another one that "
-        "uses 70 % of what it saw, and then for 100 updates this one.\n\n"
+        "`explore-hard-starts-remarks.md`; `STARTS`, `RESCUES`, `SWITCHES_RESCUES` and "
+        "`RULE_RESCUES` in it have the settings.\n\n"
+        f"Each run spends a budget of {trials:,} trials of the preset `explore` ({UPDATES} updates "
+        f"of {ROLLOUTS}), or a multiple of it, on one start, and is evaluated on {EVALUATED} "
+        "held-out trials at temperature 1. *Looks* is the share of free shots that look, *uses* "
+        "the mean score of the trials that looked first, ± Student's 95 % interval over the seeds. "
+        "The starts imitate the careless teacher for 400 updates: the first four of `place`, "
+        "`after 70 %` another teacher that uses 70 % of what it saw and then for 100 updates this "
+        "one, those of `switches` and `rule` the default one (`learned slowly`: 1,200 updates "
+        "with a learning rate of 1e-3 instead of 3e-3).\n\n"
     )
     text += "".join(parts) + remarks("explore-hard-starts")
     (RESULTS / "explore-hard-starts.md").write_text(text.rstrip() + "\n", encoding="utf-8")

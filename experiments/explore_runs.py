@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 
-from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
+from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make, register
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import EnvPool
+from agentsgym.envs.exploration.best_play import RULED_OUT
+from agentsgym.envs.exploration.env import ExploreEnv, ExploreSettings
 from agentsgym.evaluation import rollout_requests
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
@@ -26,13 +28,44 @@ from agentsgym.training.lessons import Batches, GameStream, make_lessons
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start import fit, imitate
 from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types import Agent, Rollout, SamplingParams
+from agentsgym.types import Agent, Rollout, SamplingParams, Tokenizer
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ACTION_TOKENS = 8
 ROLLOUTS = 32
 FITTING = WarmStartSettings(epochs=6, learning_rate=1e-3)
 EnvConfig = Mapping[str, Any]
+
+
+class InformedSettings(ExploreSettings):
+    """Those of Explore, and what knowing everything earns."""
+
+    information_reward: float = 0.0
+
+
+class InformedExplore(ExploreEnv):
+    """Explore without noise that also pays for information: a scored episode's first action earns
+    `information_reward` times the share of the hidden bits that are known by then. So over a trial
+    the free shots are paid for what they add to a potential, the bits known."""
+
+    Settings = InformedSettings
+    config: InformedSettings
+
+    def __init__(self, tokenizer: Tokenizer | None = None, env_config: Any = None) -> None:
+        super().__init__(tokenizer, env_config)
+        least, most = self.reward_range
+        self.reward_range = (least, most + self.config.information_reward)
+
+    def _step_episode(self, session_id: str, state: Any, action: str) -> Any:
+        after, reward, done, info = super()._step_episode(session_id, state, action)
+        if state["steps"] == 0 and self.episode_of(state) >= self.config.free_shots:
+            left = [sum(count != RULED_OUT for count in one) for one in state["known"]]
+            share = 1 - float(np.mean(np.log(left))) / np.log(self.config.choices)
+            reward += self.config.information_reward * share
+        return after, reward, done, info
+
+
+register("InformedExplore", InformedExplore)
 
 
 def made_start(
@@ -94,7 +127,8 @@ def loaded(folder: Path) -> tuple[Any, Any]:
 
 def rows_of(game: EnvConfig, tokenizer: Any = None) -> Any:
     """The training rows of a game."""
-    return make("Explore", tokenizer, {"explain_actions": False, **game}).get_train_dataset()
+    name = "InformedExplore" if "information_reward" in game else "Explore"
+    return make(name, tokenizer, {"explain_actions": False, **game}).get_train_dataset()
 
 
 def train(
@@ -155,26 +189,28 @@ def imitate_successes(
     trials: int,
     *,
     seed: int,
+    game: EnvConfig,
     teacher: EnvConfig | None = None,
     paid_only: bool = True,
+    fitting: WarmStartSettings = FITTING,
 ) -> float:
     """Play trials of training tasks in pairs, and imitate the better of each pair if it was paid
     in full, as a warm start with `min_reward: 1` does; returns the mean score. They are the model's
     own trials, or those of the careless teacher with these settings. Without `paid_only` as many
     trials are imitated, whatever they earned."""
-    rows = list(rows_of({"train_tasks": max(1024, trials // 2)}, tokenizer))
+    rows = list(rows_of({**game, "train_tasks": max(1024, trials // 2)}, tokenizer))
     if teacher is None:
         games = own_games(model, tokenizer, rows, trials, per_task=2, seed=seed)
     else:
-        agent = make("Explore", None, dict(teacher)).teacher_agent(seed=seed)
+        agent = make("Explore", None, {**game, **teacher}).teacher_agent(seed=seed)
         games = _games_of(agent, tokenizer, rows, trials, 2, seed)
-    paid = [game for game in best_of_groups(games) if game.final_reward >= 1]
+    paid = [played for played in best_of_groups(games) if played.final_reward >= 1]
     if paid:
         chosen = paid if paid_only else games[: len(paid)]
         codec = EnvPool(tokenizer).get(rows[0]).codec
         assert codec is not None
-        fit(model, make_lessons(chosen, codec, 0.1, seed), FITTING, pad_id=tokenizer.pad_token_id)
-    return float(np.mean([game.final_reward for game in games]))
+        fit(model, make_lessons(chosen, codec, 0.1, seed), fitting, pad_id=tokenizer.pad_token_id)
+    return float(np.mean([played.final_reward for played in games]))
 
 
 def measure(model: Any, tokenizer: Any, game: EnvConfig, games: int) -> dict[str, Any]:
@@ -195,6 +231,12 @@ def used_share(rollouts: Sequence[Rollout]) -> float:
     that used what it saw, if one look tells all)."""
     looked = [r.final_reward for r in rollouts if r.episodes[0].steps[0].info.get("informing")]
     return float(np.mean(looked)) if looked else 0.0
+
+
+def bests(game: EnvConfig) -> tuple[float, float]:
+    """The exact scores of best play without exploring and of best play."""
+    env = make("Explore", None, dict(game))
+    return env.player(informs=False).value(), env.player().value()
 
 
 class Store:

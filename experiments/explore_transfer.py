@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from explore import mean_of
-from explore_runs import RESULTS, Store, loaded, made_start, measure, remarks, train
-
-from agentsgym import make
+from explore_runs import RESULTS, Store, bests, loaded, made_start, measure, remarks, train
 
 UPDATES, EVALUATED = 120, 256
 GAMES: Mapping[str, Mapping[str, Any]] = {
@@ -82,12 +80,6 @@ def run(trained: str, seed: int, folder: Path, updates: int = UPDATES) -> dict[s
         "cpu_seconds": round(time.process_time() - began, 1),
         "training": [round(reward, 3) for reward in rewards],
     }
-
-
-def bests(game: Mapping[str, Any]) -> tuple[float, float]:
-    """The exact scores of best play without exploring and of best play."""
-    env = make("Explore", None, dict(game))
-    return env.player(informs=False).value(), env.player().value()
 
 
 def table(results: Sequence[Mapping[str, Any]], figure: str) -> str:
