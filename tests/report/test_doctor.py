@@ -315,7 +315,9 @@ def test_exit_status_and_json(tmp_path):
     (finding,) = data["findings"]
     assert finding["fault"] == "no_signal" and finding["try"] and finding["steps"] == [35, 40]
     output = CliRunner().invoke(app, ["doctor", str(run)]).stdout
-    assert f"agentsgym view {run} --serve" in output and "1 fault of the" in output
+    assert (
+        f"agentsgym view {run} --steps 39-39 --rollouts 0" in output and "1 fault of the" in output
+    )
     healthy = CliRunner().invoke(app, ["doctor", str(write_run(tmp_path / "healthy"))])
     assert healthy.exit_code == 0 and "no fault" in healthy.stdout
     assert CliRunner().invoke(app, ["doctor", str(tmp_path / "none")]).exit_code == 2

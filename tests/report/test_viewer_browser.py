@@ -1,9 +1,5 @@
 """The viewer in a real Chromium: what one clicks, what keys do, what hostile texts can't do."""
 
-import socket
-import threading
-import urllib.error
-import urllib.request
 from dataclasses import replace
 
 import pytest
@@ -11,8 +7,6 @@ import pytest
 from agentsgym.credit import ESTIMATORS
 from agentsgym.report.stored import Source
 from agentsgym.report.viewer.file import write_page
-from agentsgym.report.viewer.library import Library
-from agentsgym.report.viewer.server import PageServer
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
 from agentsgym.types.text import clean_text, visible
 from agentsgym.types.token_records import StepNumbers, TokenRecord
@@ -30,7 +24,7 @@ from browser import (
     wait,
 )
 from helpers import build_tokenizer
-from viewer_runs import HOSTILE, game, make_hostile_run, make_rollout, make_run
+from viewer_runs import HOSTILE, make_hostile_run, make_rollout, make_run
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +66,6 @@ def two(runs, tmp_path_factory):
     path = tmp_path_factory.mktemp("pages") / "two.html"
     write_page(path, [Source(run) for run in runs])
     return path
-
-
-@pytest.fixture(scope="module")
-def server(runs):
-    with PageServer(Library([Source(runs[0])])) as page_server:
-        thread = threading.Thread(target=page_server.serve_forever, daemon=True)
-        thread.start()
-        yield page_server
-        page_server.shutdown()
-        thread.join()
 
 
 def no_errors(driver):
@@ -347,75 +331,6 @@ def test_characters_of_several_tokens_are_shown_once(driver, tmp_path):
         wait(driver, "return document.querySelectorAll('.t').length > 0")
         shown.append("".join(texts(driver, ".t")))
     assert shown == ["sayné◦ 猫◦◦!", "say\\xc3"]
-
-
-def test_the_server_follows_a_run_that_goes_on(driver, tmp_path):
-    tokenizer = build_tokenizer(None)
-    run = make_run(tmp_path / "run", tokenizer, generations=1)
-    summary = (run / "summary.json").read_text()
-    (run / "summary.json").write_text(summary.replace('"finished"', '"running"'))
-    with PageServer(Library([Source(run)])) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        open_page(driver, server.address, "#/rollouts")
-        count = "return document.querySelector('.count').textContent === arguments[0]"
-        wait(driver, count, "20 of 20 rollouts")
-        more = [make_rollout(tokenizer, 0, n, [game("new", True)]) for n in range(3)]
-        RolloutWriter(run)(more, {"phase": "train", "step": 1, "advantages": None})
-        driver.execute_script("document.dispatchEvent(new Event('visibilitychange'))")
-        wait(driver, count, "23 of 23 rollouts")
-        server.shutdown()
-    assert no_errors(driver)
-
-
-def test_the_server_loads_piece_by_piece(driver, server):
-    requests_of(driver)
-    open_page(driver, server.address, "#/rollouts")
-    wait(driver, "return document.querySelector('.count').textContent === '36 of 36 rollouts'")
-    driver.find_element("css selector", ".virtual-row").click()
-    wait(driver, "return document.querySelector('.conversation') !== null")
-    urls = [url for url in requests_of(driver) if "/data/" in url]
-    assert any(url.endswith("data/overview") for url in urls)
-    assert any("data/set/0/train-1" in url for url in urls)
-    assert sum("data/block/" in url for url in urls) == 1
-    assert no_errors(driver)
-
-
-def get(server, path, host=None):
-    url = f"http://127.0.0.1:{server.server_port}{path}"
-    request = urllib.request.Request(url, headers={"Host": host} if host else {})
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read(), dict(answer.headers)
-    except urllib.error.HTTPError as error:
-        return error.code, error.read(), dict(error.headers)
-
-
-def test_a_target_that_is_no_path_gets_status_404(server, capsys):
-    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as connection:
-        host = f"127.0.0.1:{server.server_port}"
-        connection.sendall(f"GET * HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 404")
-    assert capsys.readouterr().err == ""
-
-
-def test_the_server_answers_only_who_knows_the_address(server):
-    token = server.token
-    status, body, headers = get(server, f"/{token}/")
-    assert status == 200 and b"<!doctype html>" in body
-    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
-    assert "connect-src 'self'" in headers["Content-Security-Policy"]
-    for path in ("/", "/data/overview", "/wrong/", f"/{token[:-1]}/"):
-        assert get(server, path)[0] == 404
-    port = server.server_port
-    for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1"):
-        assert get(server, f"/{token}/", host)[0] == 421
-    absent = (
-        "set/0/../../etc/passwd", "set/0/%2e%2e%2fetc", "set/7/train-0", "set/-1/train-0",
-        "set/0/train-0/0", "block/0/train-0/99", "block/0/train-0/x", "nothing",
-    )  # fmt: skip
-    for path in absent:
-        assert get(server, f"/{token}/data/{path}")[0] == 404
-    assert server.server_address[0] == "127.0.0.1"
 
 
 @pytest.mark.parametrize(

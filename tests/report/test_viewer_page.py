@@ -161,6 +161,17 @@ def test_a_large_run_gives_a_sample_of_whole_groups(run, tmp_path):
     assert before == after and len(before) >= 3  # the same tasks, so that they can be compared
 
 
+def test_a_page_of_some_training_steps_has_these_and_the_evaluations(run):
+    result = CliRunner().invoke(app, ["view", str(run), "--steps", "1", "--rollouts", "0"])
+    assert result.exit_code == 0, result.output
+    assert "20 rollouts" in result.output and "sample" in result.output
+    parts = Parts((run / "view.html").read_text(encoding="utf-8"))
+    lists = [name for name in parts.data if name.startswith("set/")]
+    assert lists == ["set/0/before-0", "set/0/train-1", "set/0/after-3"]
+    (source,) = parts.value("overview")["sources"]
+    assert [one["id"] for one in source["sets"] if one["omitted"]] == ["train-0", "train-2"]
+
+
 def test_damaged_files_are_named_and_the_rest_is_shown(run, tmp_path):
     (run / "summary.json").write_text("[]")
     shard = run / "rollouts" / "train-000001.parquet"

@@ -67,5 +67,7 @@ def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
     count = len(findings)
     faults = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
     line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
-    if any(one.rollouts for one in findings):
-        line(f"agentsgym view {run} --serve")
+    names = [name for one in findings for name in one.rollouts]
+    if names:
+        steps = [int(name.partition("/")[0].partition("-")[2]) for name in names]
+        line(f"agentsgym view {run} --steps {min(steps)}-{max(steps)} --rollouts 0")

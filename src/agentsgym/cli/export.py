@@ -1,13 +1,12 @@
 """`agentsgym export`: a run's rollouts as data for other trainers."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, line, out, quiet_libraries, shown
-from agentsgym.cli.options import TrustOption
+from agentsgym.cli.options import StepsOption, TrustOption, step_range
 from agentsgym.report.export.write import FORMATS, Counts, Filters, write_dataset
 from agentsgym.report.stored import Source, directories
 
@@ -34,10 +33,7 @@ def export(
         list[str] | None,
         typer.Option(help="before, train, eval, after, …; may be repeated [train]."),
     ] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option(metavar="N[-M]", help="Only of this training step, or from N to M."),
-    ] = None,
+    steps: StepsOption = None,
     env: Annotated[
         list[str] | None, typer.Option(help="Only of this environment; may be repeated.")
     ] = None,
@@ -67,7 +63,9 @@ def export(
     if to not in (*FORMATS, INSPECT):
         known = ", ".join([*FORMATS, INSPECT])
         raise fail(f"--to must be one of {known}, not {to!r}", BAD_USAGE)
-    filters = Filters(tuple(phase or ()), _range(steps), tuple(env or ()), min_reward, won, best)
+    filters = Filters(
+        tuple(phase or ()), step_range(steps), tuple(env or ()), min_reward, won, best
+    )
     sides = directories(run)
     if len(sides) > 1:
         raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
@@ -85,15 +83,6 @@ def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
     _tell_problems(logs.problems)
     line(f"{folder}: {logs.examples} logs of {logs.rollouts} rollouts")
     line(f"inspect view --log-dir {folder}")
-
-
-def _range(steps: str | None) -> tuple[int, int] | None:
-    if steps is None:
-        return None
-    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
-    if match is None or (match[2] is not None and int(match[2]) < int(match[1])):
-        raise fail(f"--steps must be N or N-M with N up to M, not {steps!r}", BAD_USAGE)
-    return int(match[1]), int(match[2] or match[1])
 
 
 def _tell_dataset(counts: Counts, path: Path) -> None:

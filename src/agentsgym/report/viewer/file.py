@@ -1,17 +1,32 @@
 """The page of one or two runs in a file: all rollouts of a small run, a sample of a large one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 from agentsgym.report.stored import Contents, Source, groups, spread
-from agentsgym.report.viewer.library import Chosen, Library
+from agentsgym.report.viewer.data import block_data, comparison, index_entry, set_figures
 from agentsgym.report.viewer.page import page
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 
+Json = dict[str, Any]
+
 MOST_ROLLOUTS = 1000
+BLOCK = 32
+"""Rollouts in one block, the piece with their tokens."""
 _MOST_GENERATIONS = 16
+_MOST_COMPARED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The `lines` of a set that the page contains, and everything that the set contains."""
+
+    lines: list[StoredRollout]
+    contents: Contents
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +39,18 @@ class Written:
     size: int
 
 
-def write_page(path: Path, sources: Sequence[Source], most: int | None = MOST_ROLLOUTS) -> Written:
-    """Write the page with about `most` rollouts (None: all), shared by the sources."""
+def write_page(
+    path: Path,
+    sources: Sequence[Source],
+    most: int | None = MOST_ROLLOUTS,
+    steps: tuple[int, int] | None = None,
+) -> Written:
+    """Write the page with about `most` rollouts (None: all), shared by the sources; of training,
+    those of the optimizer steps from the first to the second of `steps`."""
     each = None if most is None else max(1, most // len(sources))
-    chosen = [choose(source, each) for source in sources]
-    by_name = [{one.contents.of.id: one for one in kept} for kept in chosen]
-    library = Library(sources, by_name)
-    pieces = ((address, library.piece(address)) for address in library.addresses())
+    chosen = [choose(source, each, steps) for source in sources]
     with replacing(path) as part, part.open("w", encoding="utf-8") as file:
-        for text in page(pieces):
+        for text in page(_pieces(sources, chosen)):
             file.write(text)
     return Written(
         rollouts=sum(len(one.lines) for kept in chosen for one in kept),
@@ -42,16 +60,23 @@ def write_page(path: Path, sources: Sequence[Source], most: int | None = MOST_RO
     )
 
 
-def choose(source: Source, most: int | None) -> list[Chosen]:
+# -- which rollouts --------------------------------------------------------------------------------
+
+
+def choose(source: Source, most: int | None, steps: tuple[int, int] | None) -> list[Chosen]:
     """At most about `most` rollouts (None: all) in whole groups, as many of each evaluation and of
     each of some generations, spread evenly over training with the first and the last."""
     every = source.sets()
-    training = [one for one in every if one.phase == "train"]
+    training = [one for one in every if one.phase == "train" and _is_in(one.step, steps)]
     kept = training if most is None else spread(training, _MOST_GENERATIONS)
     read = {one: one.read() for one in every if one.phase != "train" or one in kept}
     total = sum(len(contents.lines) for contents in read.values())
     budget = total if most is None or total <= most else most // len(read)
     return [Chosen(_lines(contents, budget), contents) for contents in read.values()]
+
+
+def _is_in(step: int, steps: tuple[int, int] | None) -> bool:
+    return steps is None or steps[0] <= step <= steps[1]
 
 
 def _lines(contents: Contents, budget: int) -> list[StoredRollout]:
@@ -70,3 +95,66 @@ def _lines(contents: Contents, budget: int) -> list[StoredRollout]:
 
 def _is_recorded(members: Sequence[StoredRollout], contents: Contents) -> bool:
     return any(line.rollout.session_id in contents.records for line in members)
+
+
+# -- the pieces of the page ------------------------------------------------------------------------
+
+
+def _pieces(
+    sources: Sequence[Source], chosen: Sequence[Sequence[Chosen]]
+) -> Iterator[tuple[str, Json]]:
+    """The data of the page by address: the overview, for each set the list of its rollouts and
+    blocks of them with their tokens, and the comparisons of the first evaluations."""
+    yield "overview", {"sources": list(map(_overview, sources, chosen))}
+    evaluations: dict[str, list[StoredRollout]] = {}
+    for number, (source, kept) in enumerate(zip(sources, chosen, strict=True)):
+        for one in kept:
+            contents, parts = one.contents, blocks(one.lines)
+            address = f"{number}/{contents.of.id}"
+            yield f"set/{address}", _list(one, parts)
+            for place, lines in enumerate(parts):
+                data = block_data(lines, source.pieces, contents.records, source.estimator)
+                yield f"block/{address}/{place}", data
+            if contents.of.phase != "train":
+                evaluations[address] = contents.lines
+    for left, right in permutations(list(evaluations)[:_MOST_COMPARED], 2):
+        between = comparison(evaluations[left], evaluations[right])
+        yield f"comparison/{left}/{right}", between or {}
+
+
+def _overview(source: Source, kept: Sequence[Chosen]) -> Json:
+    contained = {one.contents.of.id for one in kept}
+    sets = [
+        {
+            "id": one.id,
+            "phase": one.phase,
+            "step": one.step,
+            "dataset": one.dataset,
+            "omitted": one.id not in contained,
+        }
+        for one in source.sets()
+    ]
+    return source.overview() | {"sets": sets}
+
+
+def _list(one: Chosen, parts: Sequence[Sequence[StoredRollout]]) -> Json:
+    """The list of a set's chosen rollouts, with the figures of all of them."""
+    contents = one.contents
+    recorded = contents.records
+    return {
+        "total": len(contents.lines),
+        "problem": contents.problem,
+        "figures": set_figures(contents.lines) if contents.lines else None,
+        "rollouts": [index_entry(line, line.rollout.session_id in recorded) for line in one.lines],
+        "blocks": [len(block) for block in parts],
+    }
+
+
+def blocks(lines: Sequence[StoredRollout], size: int = BLOCK) -> list[list[StoredRollout]]:
+    """The lines in blocks of whole groups, of `size` rollouts or the group that exceeds it."""
+    parts: list[list[StoredRollout]] = []
+    for members in groups(lines):
+        if not parts or len(parts[-1]) + len(members) > size:
+            parts.append([])
+        parts[-1].extend(members)
+    return parts

@@ -20,11 +20,11 @@ _VENDOR = ("uPlot.iife.min.js", "virtual-core.iife.min.js")
 _WAITING = "The page is loading. It needs JavaScript and a browser of 2023 or later."
 
 
-def page(data: Iterable[tuple[str, Any]], *, served: bool = False) -> Iterator[str]:
+def page(data: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """The parts of the file's text; `data` has the id and the value of each piece of data."""
     yield (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy(served)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<link rel="icon" href="data:,">\n'
         f"<title>agentsgym</title>\n<style>{style()}</style>\n</head>\n"
@@ -44,12 +44,11 @@ def scripts() -> tuple[str, ...]:
 
 
 @cache
-def policy(served: bool) -> str:
-    """The Content-Security-Policy. A served page may also ask its own server."""
+def policy() -> str:
+    """The Content-Security-Policy."""
     allowed = " ".join(_hash(text) for text in scripts())
-    own = " connect-src 'self';" if served else ""
     return (
-        f"default-src 'none'; script-src {allowed}; style-src {_hash(style())};{own} "
+        f"default-src 'none'; script-src {allowed}; style-src {_hash(style())}; "
         "img-src data:; base-uri 'none'; form-action 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )

@@ -9,7 +9,6 @@ import { nameOf, visible } from "./text.js";
 import { keep, recall, startTheme, toggleTheme } from "./theme.js";
 
 const PAGES = [["run", "Run"], ["rollouts", "Rollouts"], ["compare", "Compare"]];
-const REFRESH = 5000;
 
 // Keys, and the page that names them. Single keys can be switched off.
 const KEY = "agentsgym-keys";
@@ -73,7 +72,6 @@ class App {
     replace(root(), this._header(names), this._main, this._help);
     addEventListener("hashchange", () => this.show());
     listenToKeys(this._keys());
-    if (store.served) this._watch();
   }
 
   _header(names) {
@@ -183,18 +181,6 @@ class App {
     if (this._help.open) this._help.close();
     else if (this._rollout) location.hash = "#/rollouts";
     else if (this._rollouts.element.isConnected) this._rollouts.focusList();
-  }
-
-  // A run that goes on: its new figures and rollouts, also at once when the reader returns.
-  _watch() {
-    setInterval(() => this._refresh(), REFRESH);
-    document.addEventListener("visibilitychange", () => this._refresh());
-  }
-
-  async _refresh() {
-    if (document.hidden || !this._store.sources.some((source) => source.growing)) return;
-    const changed = await this._store.refresh().catch(() => false);
-    if (changed && /^(#\/(run|rollouts))?$/.test(location.hash)) this.show();
   }
 }
 

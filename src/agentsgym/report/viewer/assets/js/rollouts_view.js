@@ -33,10 +33,7 @@ export class RolloutsView {
     this._list.attach();
     this._list.show(this.shown, this._place);
     if (this._place) this._list.scrollTo(this._place, "center");
-    this._loadOn = true;
-    this._loadAll();
     return () => {
-      this._loadOn = false;
       this._search.stop();
       this._list.detach();
     };
@@ -53,21 +50,6 @@ export class RolloutsView {
   // The rollout before or after `entry` in the list.
   beside(entry, by) {
     return this.shown[this.shown.indexOf(entry) + by];
-  }
-
-  // Of a served run: one set after the other, the newest first.
-  async _loadAll() {
-    const waiting = this._store.sets().filter((set) => !set.rollouts && !set.omitted).reverse();
-    for (const set of waiting) {
-      if (!this._loadOn) return;
-      try {
-        await this._store.loadSet(set);
-      } catch (error) {
-        set.omitted = true;
-        set.problem = error.message;
-      }
-      if (this._loadOn) this._update();
-    }
   }
 
   _entries() {
@@ -87,11 +69,9 @@ export class RolloutsView {
   _tell(loaded) {
     const sets = this._store.sets();
     const parts = [`${formatNumber(this.shown.length)} of ${plural(loaded, "rollout")}`];
-    const waiting = sets.filter((set) => !set.rollouts && !set.omitted).length;
-    if (waiting) parts.push(`${plural(waiting, "set")} still loading`);
-    const absent = sets.filter((set) => set.omitted && !set.problem).length;
+    const absent = sets.some((set) => set.omitted);
     const partly = sets.some((set) => set.rollouts && set.total > set.rollouts.length);
-    if (absent || partly) parts.push("a sample of the run: agentsgym view --serve shows all");
+    if (absent || partly) parts.push("a sample of the run: --rollouts and --steps of agentsgym view say of what");
     if (!this._search.done) parts.push(this._progress ?? "searching");
     sets.filter((set) => set.problem).forEach((set) => parts.push(set.problem));
     this._count.textContent = parts.join(" · ");

@@ -1,15 +1,15 @@
-// The rollouts of one or two runs, from the page itself or, piece by piece, from its server.
+// The rollouts of one or two runs, from the data in the page.
 
 const MOST_BLOCKS = 48;
 
 export class Store {
-  constructor(sources, read, served) {
+  constructor(sources) {
     this.sources = sources;
     this._comparisons = new Map();
-    this.served = served;
-    this._read = read;
     this._blocks = new Map();
-    sources.forEach((source, number) => prepare(source, number));
+    sources.forEach((source, number) => {
+      source.sets.forEach((set) => { set.source = number; });
+    });
   }
 
   sets() {
@@ -27,14 +27,8 @@ export class Store {
   // The list of a set's rollouts.
   async loadSet(set) {
     if (set.rollouts) return set.rollouts;
-    set.loading ??= this._read(`set/${set.source}/${set.id}`).then((list) => {
-      Object.assign(set, list, { loading: undefined });
-      number(set);
-    }, (error) => {
-      set.loading = undefined;
-      throw error;
-    });
-    await set.loading;
+    Object.assign(set, await read(`set/${set.source}/${set.id}`));
+    set.rollouts.forEach((entry, at) => Object.assign(entry, { set, at }));
     return set.rollouts;
   }
 
@@ -42,10 +36,7 @@ export class Store {
   comparison(left, right) {
     const key = `comparison/${left.source}/${left.id}/${right.source}/${right.id}`;
     if (!this._comparisons.has(key)) {
-      const answer = this._read(key).catch((error) => {
-        if (this.served) throw error;
-        return {};  // a page in a file has those of the evaluations
-      });
+      const answer = read(key).catch(() => ({}));  // the page has those of the evaluations
       this._comparisons.set(key, answer.then((one) => (one.pairs ? one : null)));
     }
     return this._comparisons.get(key);
@@ -63,7 +54,7 @@ export class Store {
     let block = this._blocks.get(key);
     this._blocks.delete(key);
     if (!block) {
-      block = this._read(key).then((content) => {
+      block = read(key).then((content) => {
         content.specialSet = new Set(content.special);
         return content;
       });
@@ -73,35 +64,6 @@ export class Store {
     if (this._blocks.size > MOST_BLOCKS) this._blocks.delete(this._blocks.keys().next().value);
     return block;
   }
-
-  // A growing run: newer figures and sets that were not there before.
-  async refresh() {
-    const fresh = (await this._read("overview")).sources;
-    let changed = false;
-    fresh.forEach((source, number) => {
-      const known = this.sources[number];
-      const added = source.sets.filter((set) => !known.sets.some((old) => old.id === set.id));
-      const grown = source.metrics.step.length !== known.metrics.step.length;
-      if (!added.length && !grown && statusOf(source) === statusOf(known)) return;
-      changed = true;
-      const order = new Map(source.sets.map((set, place) => [set.id, place]));
-      const sets = [...known.sets, ...added].sort((a, b) => order.get(a.id) - order.get(b.id));
-      Object.assign(known, source, { sets });
-      prepare(known, number);
-    });
-    return changed;
-  }
-}
-
-function prepare(source, place) {
-  for (const set of source.sets) {
-    set.source = place;
-    if (set.rollouts) number(set);
-  }
-}
-
-function number(set) {
-  set.rollouts.forEach((entry, at) => Object.assign(entry, { set, at }));
 }
 
 function blockOf(entry) {
@@ -115,34 +77,19 @@ function blockOf(entry) {
   return { block, at: entry.at - start };
 }
 
-// A piece of the page in a file.
-async function embedded(address) {
+// A piece of the page.
+async function read(address) {
   const element = document.getElementById(address);
   if (!element) throw new Error("the page does not contain these rollouts");
   return unpack(JSON.parse(element.textContent));
 }
 
-// A piece from the page's server.
-async function fetched(address) {
-  const answer = await fetch(`data/${address}`);
-  if (!answer.ok) throw new Error(await answer.text());
-  return answer.json();
-}
-
 export async function openStore() {
-  const served = document.getElementById("overview") === null;
-  const read = served ? fetched : embedded;
   const { sources } = await read("overview");
-  const store = new Store(sources, read, served);
-  if (!served) {
-    const contained = store.sets().filter((set) => !set.omitted);
-    await Promise.all(contained.map((set) => store.loadSet(set)));
-  }
+  const store = new Store(sources);
+  const contained = store.sets().filter((set) => !set.omitted);
+  await Promise.all(contained.map((set) => store.loadSet(set)));
   return store;
-}
-
-function statusOf(source) {
-  return (source.summary ?? source.evaluation)?.status;
 }
 
 // From the page's data, base64 of gzipped JSON, to values.
