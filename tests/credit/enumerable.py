@@ -1,88 +1,15 @@
-"""Decision processes so small that every joint outcome of a group can be enumerated.
+"""Random processes that can be enumerated, and the expected gradient of an estimator on them."""
 
-A node is what was done so far; the policy is a table with one softmax per state. `expectation` is
-exact: it plays all `len(trajectories) ** G` groups at once, each weighted with its probability.
-"""
-
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
 from agentsgym.credit import StepTable
-from agentsgym.credit.table import objects
-from agentsgym.types.records import Floats, Ints
+from agentsgym.credit.processes import Move, Process, every_group, gradients
+from agentsgym.types.records import Floats
 
 GROUP = 3
-
-
-@dataclass(frozen=True)
-class Move:
-    """One step, or one token of it: where it was taken (`state`, an index into theta), what was
-    done and earned, and the `weight` of its reward in the return. `token` is the position in the
-    step's action; a `note` is no action."""
-
-    episode: int
-    step: int
-    state: int
-    action: int
-    reward: float
-    weight: float = 1.0
-    token: int = 0
-    note: bool = False
-
-
-@dataclass(frozen=True)
-class Process:
-    """All trajectories of a process, and the policy's table theta of shape (S, A)."""
-
-    theta: Floats
-    trajectories: tuple[tuple[Move, ...], ...]
-
-    @property
-    def log_policy(self) -> Floats:
-        """log π(a | s), shape (S, A)."""
-        return self.theta - np.log(np.exp(self.theta).sum(axis=1, keepdims=True))
-
-    def probabilities(self) -> Floats:
-        """Probability of each trajectory."""
-        logp = self.log_policy
-        return np.array(
-            [np.exp(sum(logp[m.state, m.action] for m in t)) for t in self.trajectories]
-        )
-
-    def objective(self, gamma: float = 1.0) -> float:
-        """Expected weighted return, discounted by gamma^step."""
-        return float(self.probabilities() @ [_value(t, gamma) for t in self.trajectories])
-
-    def score(self, state: int, action: int) -> Floats:
-        """∇ log π(action | state) with respect to theta, shape (S, A)."""
-        gradient = np.zeros_like(self.theta)
-        gradient[state] = -np.exp(self.log_policy[state])
-        gradient[state, action] += 1.0
-        return gradient
-
-    def true_gradient(self, gamma: float = 1.0) -> Floats:
-        """∇J by the score function over all trajectories, shape (S, A)."""
-        parts = [
-            p * _value(t, gamma) * sum(self.score(m.state, m.action) for m in t)
-            for p, t in zip(self.probabilities(), self.trajectories, strict=True)
-        ]
-        return np.sum(parts, axis=0)
-
-
-def _value(trajectory: Sequence[Move], gamma: float) -> float:
-    return sum(gamma**m.step * m.weight * m.reward for m in trajectory)
-
-
-class Tokens(NamedTuple):
-    """Of each token in a table: its step, the state that it was chosen in, and the token."""
-
-    step: Ints
-    state: Ints
-    action: Ints
 
 
 def stopping_process(seed: int = 0) -> Process:
@@ -194,54 +121,6 @@ def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
     return Process(rng.normal(size=(len(states), 2)), tuple(trajectories))
 
 
-def joint_table(process: Process, size: int = GROUP) -> tuple[StepTable, Tokens, Floats]:
-    """Every group of `size` trajectories in one table, the tokens of its steps, and each group's
-    probability."""
-    joint = list(itertools.product(range(len(process.trajectories)), repeat=size))
-    chance = process.probabilities()
-    chances = np.array([np.prod(chance[list(members)]) for members in joint])
-    return *table_of_groups(process, joint), chances
-
-
-def table_of_groups(process: Process, joint: Sequence[Sequence[int]]) -> tuple[StepTable, Tokens]:
-    """Groups of equally many trajectories in one table, and the tokens of its steps. Its `choices`
-    are all of the policy's."""
-    size = len(joint[0])
-    by_step = [_steps(trajectory) for trajectory in process.trajectories]
-    rollouts = [by_step[i] for members in joint for i in members]
-    steps = [step for rollout in rollouts for step in rollout]
-    number = len(rollouts)
-    policy = [dict(enumerate(row)) for row in np.exp(process.log_policy).tolist()]
-    table = StepTable(
-        group=np.repeat(np.arange(len(joint)), size),
-        live=np.ones(number, dtype=bool),
-        final_reward=np.array(
-            [_value(process.trajectories[i], gamma=1.0) for members in joint for i in members]
-        ),
-        env=np.array(["env"] * number, dtype=object),
-        rollout=np.repeat(np.arange(number), [len(t) for t in rollouts]),
-        episode=np.array([s[0].episode for s in steps]),
-        step=np.array([s[0].step for s in steps]),
-        reward=np.array([sum(m.reward for m in s) for s in steps]),
-        score_weight=np.array([s[0].weight for s in steps]),
-        tokens=np.array([len(s) for s in steps]),
-        reflection=np.array([s[0].note for s in steps]),
-        anchor=np.array([str(s[0].state) for s in steps], dtype=object),
-        action=objects([tuple(m.action for m in s) for s in steps]),
-        choices=objects([tuple(policy[m.state] for m in s) for s in steps]),
-    )
-    owner = np.repeat(np.arange(len(steps)), table.tokens)
-    moves = [m for s in steps for m in s]
-    at = np.array([m.state for m in moves]), np.array([m.action for m in moves])
-    return table, Tokens(owner, *at)
-
-
-def _steps(trajectory: Sequence[Move]) -> list[tuple[Move, ...]]:
-    """The moves of each step."""
-    keyed = itertools.groupby(trajectory, key=lambda m: (m.episode, m.step))
-    return [tuple(moves) for _, moves in keyed]
-
-
 Weights = Callable[[StepTable], Floats]
 
 
@@ -261,36 +140,24 @@ def per_all_tokens(table: StepTable) -> Floats:
     return 1.0 / np.bincount(groups)[groups]
 
 
+def gradient_of_each(
+    process: Process, estimator: Callable[[StepTable], Floats], weights: Weights = constant
+) -> tuple[Floats, Floats]:
+    """Σ weight · A · ∇ log π of every group, shape (M, S, A), and the groups' probabilities."""
+    groups = every_group(process, GROUP)
+    coefficient = weights(groups.table) * estimator(groups.table)
+    return gradients(process, groups, coefficient[groups.tokens.step]), groups.chance
+
+
 def expectation(
     process: Process, estimator: Callable[[StepTable], Floats], weights: Weights = constant
 ) -> Floats:
     """E[Σ weight · A · ∇ log π] over all groups, shape (S, A)."""
-    table, tokens, chances = joint_table(process)
-    coefficient = chances[table.group[table.rollout]] * weights(table) * estimator(table)
-    # The score depends on (state, action) alone, so coefficients are summed per pair first.
-    per_pair = np.zeros_like(process.theta)
-    np.add.at(per_pair, (tokens.state, tokens.action), coefficient[tokens.step])
-    policy = np.exp(process.log_policy)
-    return per_pair - per_pair.sum(axis=1, keepdims=True) * policy
+    each, chance = gradient_of_each(process, estimator, weights)
+    return np.tensordot(chance, each, 1)
 
 
-@dataclass(frozen=True)
-class Bias:
-    """`error`: |g − true| / |true|. `scale`: the projection of g onto the truth. `turned`: the
-    relative error that is left after the best rescaling of g, i.e. the sine of the angle."""
-
-    error: float
-    scale: float
-    turned: float
-
-
-def compare(gradient: Floats, truth: Floats) -> Bias:
-    """How far a gradient is from the true one."""
-    norm = np.linalg.norm(truth)
-    inner = float((gradient * truth).sum())
-    cosine = inner / (np.linalg.norm(gradient) * norm)
-    return Bias(
-        float(np.linalg.norm(gradient - truth) / norm),
-        inner / float(norm) ** 2,
-        float(np.sqrt(max(0.0, 1.0 - cosine**2))),
-    )
+def discounted(process: Process, gamma: float) -> Process:
+    """The process with its rewards discounted by gamma^step."""
+    moves = ([replace(m, reward=gamma**m.step * m.reward) for m in t] for t in process.trajectories)
+    return replace(process, trajectories=tuple(map(tuple, moves)))

@@ -4,6 +4,7 @@ The numbers in `ESTIMATORS` (and those in `MEASURED`, which docstrings state) ar
 `PROCESSES` random stopping processes (seeds 0, 1, …) in groups of 3.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,11 +15,11 @@ from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
 from agentsgym.credit.estimators.gigpo import gigpo
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
+from agentsgym.credit.processes import compare
 from credit.enumerable import (
-    GROUP,
-    compare,
+    discounted,
     expectation,
-    joint_table,
+    gradient_of_each,
     noted_process,
     per_all_tokens,
     per_length,
@@ -63,8 +64,8 @@ def test_the_true_gradient_is_the_slope_of_the_objective(make):
     for index in [(0, 0), (1, 1), (3, 1)]:
         step = np.zeros_like(process.theta)
         step[index] = 1e-5
-        up, down = (type(process)(process.theta + s, process.trajectories) for s in (step, -step))
-        slope = (up.objective() - down.objective()) / 2e-5
+        up, down = (replace(process, theta=process.theta + s) for s in (step, -step))
+        slope = (up.probabilities() - down.probabilities()) @ process.values() / 2e-5
         assert truth[index] == pytest.approx(slope, abs=1e-9)
 
 
@@ -133,7 +134,8 @@ def medians(estimator, gamma=1.0, **options):
     biases = []
     for seed in range(PROCESSES):
         process = stopping_process(seed)
-        bias = compare(expectation(process, estimator, **options), process.true_gradient(gamma))
+        truth = discounted(process, gamma).true_gradient()
+        bias = compare(expectation(process, estimator, **options), truth)
         biases.append((bias.error, bias.scale, bias.turned))
     return tuple(np.median(biases, axis=0))
 
@@ -192,13 +194,9 @@ def test_discounts_bias_trial_by_the_number_in_its_docstring(name):
 
 def variance(process, estimator):
     """Summed variance of the gradient of one group."""
-    table, tokens, chances = joint_table(process)
-    by_pair = np.array([process.score(s, a).ravel() for s, a in np.ndindex(process.theta.shape)])
-    scores = by_pair[tokens.state * process.theta.shape[1] + tokens.action]
-    weighted = estimator(table)[tokens.step, None] * scores / GROUP
-    total = np.zeros((len(chances), process.theta.size))
-    np.add.at(total, table.group[table.rollout[tokens.step]], weighted)
-    return float(chances @ ((total - chances @ total) ** 2).sum(axis=1))
+    each, chance = gradient_of_each(process, estimator)
+    mean = np.tensordot(chance, each, 1)
+    return float(chance @ ((each - mean) ** 2).sum(axis=(1, 2)))
 
 
 def test_trial_has_mostly_less_variance_than_the_whole_trials_return():
