@@ -6,8 +6,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, register
 from agentsgym.generation.chat import ChatEngine, EndpointError
-from agentsgym.generation.connection import MAX_BODY_BYTES
-from agentsgym.generation.http import Refused, Retries
+from agentsgym.generation.http import MAX_BODY_BYTES, Refused, Retries
 from agentsgym.generation.loop_thread import LoopThread
 from agentsgym.generation.vllm.weights import served_models
 from agentsgym.rollout import run

@@ -11,7 +11,6 @@ _EXTRAS = {
     "torch": "train",
     "accelerate": "train",
     "trl": "train",
-    "aiohttp": "http",
     "mcp": "mcp",
     "openenv": "openenv",
     "starlette": "endpoint",

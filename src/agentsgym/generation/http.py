@@ -7,25 +7,24 @@ key. A server is not trusted: it cannot redirect us, and the size of its answers
 
 import asyncio
 import contextlib
-import itertools
 import json
 import math
 import os
 import random
-import ssl
-from collections import defaultdict
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
+import aiohttp
 from pydantic_core import from_json, to_json
 
-from agentsgym.generation.connection import Connection, Response, parse_url
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
-T = TypeVar("T")
+MAX_BODY_BYTES = 32 * 2**20
+"""Limit for one answer; far more than the tokens of one action need."""
 
+_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)
 _HEADERS = {
     "User-Agent": "agentsgym",
     "Accept": "application/json",
@@ -93,63 +92,52 @@ class Retries:
 
 class JsonClient:
     """Sends and receives JSON; to be used inside one event loop. `headers` are sent with every
-    request. Raises ValueError for headers that would break the request."""
+    request."""
 
     def __init__(self, headers: Mapping[str, str] | None = None) -> None:
-        named = _HEADERS | dict(headers or {})
-        if any(set("\r\n\0") & {*name, *value} for name, value in named.items()):
-            raise ValueError("a header, or a key in it, contains a line break")
-        self._lines = "".join(f"{name}: {value}\r\n" for name, value in named.items())
-        self._idle: defaultdict[tuple[str, int, bool], list[Connection]] = defaultdict(list)
+        self._headers = _HEADERS | dict(headers or {})
 
-    def post(self, url: str, body: Mapping[str, Any], timeout: float) -> Coroutine[Any, Any, Any]:
+    async def post(self, url: str, body: Mapping[str, Any], timeout: float) -> Any:
         """Send `body`; return the answer's JSON (its text if it is not JSON).
 
         `timeout` limits the whole exchange, in seconds. Raises Unreachable or Refused.
         """
-        return self._exchange("POST", url, _written(body), timeout)
+        return await self._exchange("POST", url, _written(body), timeout)
 
-    def get(self, url: str, timeout: float) -> Coroutine[Any, Any, Any]:
+    async def get(self, url: str, timeout: float) -> Any:
         """As `post`, without a body."""
-        return self._exchange("GET", url, b"", timeout)
+        return await self._exchange("GET", url, None, timeout)
 
     async def close(self) -> None:
         """Close all connections."""
-        for connection in itertools.chain(*self._idle.values()):
-            connection.close()
-        self._idle.clear()
-        await asyncio.sleep(0)  # a closed transport says goodbye in the next round
-
-    async def _exchange(self, method: str, url: str, body: bytes, timeout: float) -> Any:
-        try:
-            async with asyncio.timeout(timeout):
-                server, path, headers = parse_url(url)
-                length = f"Content-Length: {len(body)}\r\n\r\n"
-                head = f"{method} {path} HTTP/1.1\r\n{headers}{self._lines}{length}"
-                connection = await self._connection(server)
-                answer = await connection.ask(head.encode() + body)
-        except TimeoutError:
-            raise Unreachable(url, f"no answer within {timeout:g} s") from None
-        except (OSError, ValueError) as error:
-            raise Unreachable(url, str(error) or type(error).__name__) from None
-        if connection.lasts:
-            self._idle[server].append(connection)
-        return _read(url, answer)
-
-    async def _connection(self, server: tuple[str, int, bool]) -> Connection:
-        """The idle connection that was used last, or a new one."""
-        idle = self._idle[server]
-        while idle:
-            connection = idle.pop()
-            if connection.lasts:
-                return connection
-            connection.close()
-        host, port, tls = server
-        return await Connection.connect(host, port, self._tls if tls else None)
+        await self._session.close()
 
     @cached_property
-    def _tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context()
+    def _session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=self._headers,
+            timeout=_NO_TIMEOUT,
+            auto_decompress=False,
+        )
+
+    async def _exchange(self, method: str, url: str, data: bytes | None, timeout: float) -> Any:
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                self._session.request(method, url, data=data, allow_redirects=False) as answer,
+            ):
+                body = bytearray()
+                async for part in answer.content.iter_any():
+                    body += part
+                    if len(body) > MAX_BODY_BYTES:
+                        raise ValueError(f"its body exceeds {MAX_BODY_BYTES // 2**20} MiB")
+        except TimeoutError:
+            raise Unreachable(url, f"no answer within {timeout:g} s") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise Unreachable(url, str(error) or type(error).__name__) from None
+        return _read(url, answer.status, answer.headers, bytes(body))
 
 
 def _written(body: Mapping[str, Any]) -> bytes:
@@ -160,8 +148,7 @@ def _written(body: Mapping[str, Any]) -> bytes:
         return json.dumps(body).encode()
 
 
-def _read(url: str, answer: Response) -> Any:
-    status, headers, body = answer
+def _read(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Any:
     if status in _REDIRECTS:
         raise Refused(url, _redirected(status, headers.get("location", "nowhere")), status)
     encoding = headers.get("content-encoding", "").strip().lower()

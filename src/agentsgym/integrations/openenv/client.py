@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agentsgym.envs.extras import require
-from agentsgym.generation.connection import MAX_BODY_BYTES
-from agentsgym.generation.http import Refused, Unreachable
+from agentsgym.generation.http import MAX_BODY_BYTES, Refused, Unreachable
 from agentsgym.types.text import short_repr
 
 _ATTEMPTS = 5

@@ -7,8 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from agentsgym.generation.connection import MAX_BODY_BYTES
-from agentsgym.generation.http import JsonClient, Unreachable
+from agentsgym.generation.http import MAX_BODY_BYTES, JsonClient, Unreachable
 from agentsgym.generation.loop_thread import LoopThread
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -35,7 +34,7 @@ class ByteServer:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                length = int(head.lower().partition("content-length:")[2].partition("\r\n")[0])
+                length = int(head.lower().partition("content-length:")[2].partition("\r\n")[0] or 0)
                 await reader.readexactly(length)
                 self.received.append(head)
                 answer = self.answers.pop(0)
@@ -115,21 +114,6 @@ def test_a_body_without_length_ends_with_the_connection(ask, server):
     assert ask(OK + b"\r\n[1, 2]", [OK + b"\r\n", b"[1, ", b"2]"]) == [[1, 2], [1, 2]]
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        OK + b"Connection: Close\r\nContent-Length: 1\r\n\r\n1",
-        b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\n1",
-        ONE + b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n3",
-        [ONE, b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n3"],
-    ],
-    ids=["it closes", "HTTP/1.0", "one more answer", "one more, later"],
-)
-def test_a_connection_that_may_say_something_else_is_not_used_again(ask, server, answer):
-    assert ask(answer, TWO) == [1, 2]
-    assert server.connections == 2
-
-
 def test_a_connection_that_the_server_closed_is_replaced(ask, server):
     server.closes = True
     assert ask([ONE, b""], [TWO, b""]) == [1, 2]
@@ -137,35 +121,23 @@ def test_a_connection_that_the_server_closed_is_replaced(ask, server):
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem"),
+    "answer",
     [
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "no answer in HTTP"),
-        (b"HTTP/1.1 OK\r\n\r\n", "no answer in HTTP"),
-        (b"", "no answer in HTTP"),
-        (OK, "no answer in HTTP"),
-        (OK + b"Content-Length: 5\r\n\r\n123", "no answer in HTTP"),
-        (CHUNKED + b"5\r\n123", "no answer in HTTP"),
-        (OK + b"a: " + b"b" * 200_000, "no answer in HTTP"),
-        (CHUNKED + b"0" * 200_000, "no answer in HTTP"),
-        (OK + b"Content-Length: -1\r\n\r\n", "no answer in HTTP"),
-        (OK + b"Content-Length: 99999999999\r\n\r\n", "no answer in HTTP"),
-        (OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n12", "no answer in HTTP"),
-        (OK + b"\r\n" + b"0" * (MAX_BODY_BYTES + 1), "exceeds 32 MiB"),
-        (
-            CHUNKED + b"100000\r\n" + b"0" * 2**20 + 32 * (b"\r\n100000\r\n" + b"0" * 2**20),
-            "exceeds",
-        ),
-        (CHUNKED + b"-5\r\n12345\r\n0\r\n\r\n", "no answer in HTTP"),
-        (CHUNKED + b"1\r\n1\r\n1fffffff\r\n", "no answer in HTTP"),
-        (CHUNKED + b"2\r\n12345\r\n0\r\n\r\n", "no answer in HTTP"),
-        (CHUNKED + b"x\r\n", "no answer in HTTP"),
-        (OK + b"Transfer-Encoding: gzip, chunked\r\n\r\n", "no answer in HTTP"),
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"",
+        OK,
+        OK + b"Content-Length: 5\r\n\r\n123",
+        CHUNKED + b"5\r\n123",
+        OK + b"a: " + b"b" * 200_000,
+        OK + b"Content-Length: 99999999999\r\n\r\n",
+        OK + b"\r\n" + b"0" * (MAX_BODY_BYTES + 1),
+        CHUNKED + b"x\r\n",
     ],
     ids=lambda value: repr(value[-24:]),
 )
-def test_what_is_no_answer_is_an_error(ask, server, answer, problem):
+def test_what_is_no_answer_is_an_error(ask, server, answer):
     server.closes = True
-    with pytest.raises(Unreachable, match=problem):
+    with pytest.raises(Unreachable):
         ask(answer)
     server.closes = False
     assert ask(ONE) == [1]
@@ -178,14 +150,10 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(ask, server):
     assert server.connections == 2
 
 
-def test_a_url_says_where_and_what(client, loop, server):
-    server.answers = [ONE, ONE]
-    loop.run(client.get(f"http://me:p%40ss@127.0.0.1:{server.port}?q=1 2", 5.0))
-    loop.run(client.get(f"{server.url}/é/a%20b", 5.0))
-    first, second = server.received
-    assert first.startswith(f"GET /?q=1%202 HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n")
-    assert "Authorization: Basic bWU6cEBzcw==\r\n" in first
-    assert second.startswith("GET /%C3%A9/a%20b HTTP/1.1\r\n") and "Basic" not in second
+def test_credentials_in_a_url_are_sent_as_such(client, loop, server):
+    server.answers = [ONE]
+    loop.run(client.get(f"http://me:p%40ss@127.0.0.1:{server.port}/x", 5.0))
+    assert "Authorization: Basic bWU6cEBzcw==\r\n" in server.received[0]
 
 
 @pytest.mark.parametrize(
@@ -196,10 +164,12 @@ def test_what_is_no_url_is_an_error(client, loop, url):
         loop.run(client.get(url, 5.0))
 
 
-def test_no_key_writes_headers_of_its_own():
-    with pytest.raises(ValueError, match="line break") as caught:
-        JsonClient({"Authorization": "Bearer k3y\r\nHost: b"})
-    assert "k3y" not in str(caught.value)
+def test_no_key_writes_headers_of_its_own(loop, server):
+    client = JsonClient({"Authorization": "Bearer k3y\r\nHost: b"})
+    loop.at_end(client.close)
+    with pytest.raises(Unreachable) as caught:
+        loop.run(client.get(server.url, 5.0))
+    assert "k3y" not in str(caught.value) and not server.received
 
 
 @pytest.fixture
@@ -216,18 +186,12 @@ def certificate(tmp_path):
     return files
 
 
-def test_https_asks_only_a_server_whose_certificate_is_trusted(loop, certificate, monkeypatch):
+def test_https_asks_only_a_server_whose_certificate_is_trusted(client, loop, certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
     server = ByteServer(context)
-    server.answers = [ONE, TWO]
-    client = JsonClient()
-    loop.at_end(client.close)
+    server.answers = [ONE]
     with pytest.raises(Unreachable, match="certificate verify failed"):
         loop.run(client.get(server.url, 5.0))
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
-    trusting = JsonClient()
-    loop.at_end(trusting.close)
-    assert [loop.run(trusting.get(server.url, 5.0)) for _ in range(2)] == [1, 2]
-    assert len(server.received) == 2
+    assert not server.received
     server.close()
