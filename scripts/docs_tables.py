@@ -4,7 +4,6 @@ pages.
 python scripts/docs_tables.py
 """
 
-import inspect
 import logging
 import re
 import sys
@@ -18,7 +17,7 @@ from agentsgym.cli.app import COMMANDS
 from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv
-from agentsgym.report.doctor import RULES
+from agentsgym.report.doctor import FAULTS
 from agentsgym.tokens import inspect_calls
 from agentsgym.tokens.template import REWRITES
 from agentsgym.training.loss.losses import LOSSES
@@ -81,8 +80,7 @@ def formulas() -> str:
 
 def faults() -> str:
     """The faults that `agentsgym doctor` names."""
-    sentences = {name: inspect.cleandoc(rule.__doc__ or "") for name, rule in RULES.items()}
-    rows = ((f"`{name}`", " ".join(text.split())) for name, text in sentences.items())
+    rows = ((f"`{name}`", kind.when) for name, kind in FAULTS.items())
     return _table(("fault", "named where"), rows)
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentsgym.cli.app import app
-from agentsgym.report.doctor import RULES, Evidence, diagnose, read_evidence
+from agentsgym.report.doctor import FAULTS, Evidence, diagnose, read_evidence
 from agentsgym.report.stored import Source, columns
 from report.doctor_runs import (
     STEPS,
@@ -170,7 +170,7 @@ CASES = {
         [
             "rows that the template began: 1 per rollout",
             "drops earlier thoughts",
-            "24 tokens in 2 rows",
+            "24 tokens per rollout; 2 rows per rollout",
         ],
         "train-39/0/0",
     ),
@@ -182,7 +182,7 @@ CASES = {
         [
             "earlier turns were changed or dropped: 1 rows per rollout",
             "the program: mine.run",
-            "24 tokens in 2 rows",
+            "24 tokens per rollout; 2 rows per rollout",
         ],
         "train-39/0/0",
     ),
@@ -203,7 +203,7 @@ CASES = {
 
 
 def test_every_fault_has_a_case():
-    assert set(CASES) == set(RULES)
+    assert set(CASES) == set(FAULTS)
 
 
 def test_a_healthy_run_has_no_fault(tmp_path):
@@ -237,7 +237,6 @@ def test_wins_that_earn_less_than_the_reference_are_no_success(tmp_path):
     findings = faults_in(write_run(tmp_path, line, won, before=better))
     assert [one.fault for one in findings] == ["entropy_gone", "no_signal"]
     assert "reward 0.6 in steps 33 to 40; the reference player's 0.73" in findings[1].evidence
-    assert "at the beginning there was signal" in findings[1].attempts[0]
     enough = figures(reference=0.65, win_rate=0.4)
     assert faults_in(write_run(tmp_path / "enough", line, won, before=enough)) == []
 
@@ -274,7 +273,7 @@ def test_an_environment_that_was_learned_is_not_idle(learned):
 def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
     line = mix_line(reward=0.5, reward_std=0.5, failed=0.3)
     finding = the_fault(write_run(tmp_path, line, broken))
-    assert finding.fault == "rollouts_fail" and finding.title.startswith("Rollouts of Maze fail")
+    assert finding.fault == "rollouts_fail"
     assert "Maze: 30% of the rollouts fail" in finding.evidence[0]
 
 
@@ -285,9 +284,6 @@ def test_suggested_commands_hold_nothing_that_a_stranger_wrote():
     lines = [{"phase": "train", "step": step, **line} for step in range(1, STEPS + 1)]
     findings = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
     assert "`agentsgym check ENV`" in findings["rollouts_fail"].attempts[1]
-    lines = [{**one, "env/Digit/reward": 0.5} for one in lines]
-    findings = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
-    assert "--env ENV`" in findings["idle_environment"].attempts[2]
 
 
 def test_a_model_that_beats_the_reference_before_training_is_reported(tmp_path):

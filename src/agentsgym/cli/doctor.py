@@ -7,7 +7,7 @@ import typer
 
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line, out, print_json, shown
 from agentsgym.cli.options import JsonOption, TrustOption
-from agentsgym.report.doctor import RULES, Evidence, Fault, diagnose, read_evidence
+from agentsgym.report.doctor import FAULTS, Evidence, Fault, diagnose, read_evidence
 from agentsgym.report.stored import Source
 
 
@@ -66,7 +66,7 @@ def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
     read = f"{len(evidence.trained)} training steps, rollouts of {len(evidence.played)} sets"
     count = len(findings)
     faults = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
-    line(f"{run}: {faults} of the {len(RULES)} that are looked for ({read})")
+    line(f"{run}: {faults} of the {len(FAULTS)} that are looked for ({read})")
     names = [name for one in findings for name in one.rollouts]
     if names:
         steps = [int(name.partition("/")[0].partition("-")[2]) for name in names]

@@ -1,57 +1,128 @@
-"""What goes wrong in a run, from its metrics, rollouts and token records: a pure function from the
-evidence to each fault, by topic."""
+"""What goes wrong in a run, from its metrics, rollouts and token records. `faults.yaml` has the
+faults: the limits of metrics that show them, and what to try."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+from itertools import islice
+from typing import Any
 
-from agentsgym.report.doctor.actions import (
-    calls_break,
-    calls_never_run,
-    malformed_actions,
-    rows_break,
-    truncated_actions,
-)
-from agentsgym.report.doctor.environments import idle_environment, rollouts_fail
-from agentsgym.report.doctor.evidence import Evidence, Fault, read_evidence
-from agentsgym.report.doctor.policy import (
-    entropy_gone,
-    one_action,
-    ratios_clipped,
-    sampler_mismatch,
-)
-from agentsgym.report.doctor.rewards import (
-    no_signal,
-    reference_loses,
-    reward_against_wins,
-)
+from pydantic import Field
 
-RULES: Mapping[str, Callable[[Evidence], Fault | None]] = {
-    rule.__name__: rule
-    for rule in (
-        rollouts_fail,
-        reference_loses,
-        calls_never_run,
-        malformed_actions,
-        truncated_actions,
-        reward_against_wins,
-        one_action,
-        entropy_gone,
-        no_signal,
-        idle_environment,
-        sampler_mismatch,
-        ratios_clipped,
-        rows_break,
-        calls_break,
-    )
-}
-"""The faults by name, in the order in which they are listed. A rule's docstring says when its fault
-is named; docs/doctor.md has it."""
+from agentsgym.report.doctor.evidence import Curve, Evidence, Fault, Signs, read_evidence, share
+from agentsgym.report.doctor.rules import LOOK_AT, MORE, RULES
+from agentsgym.runs.sources import load_yaml
+from agentsgym.tokens.calls import REASONS
+from agentsgym.tokens.template import REWRITES
+from agentsgym.types.settings import Section, read
+
+MOST_EXAMPLES = 4
+"""Rollouts that a finding names."""
+
+
+class Sign(Section):
+    """A metric (a pattern) with its limits, or a setting of the trainer; and what it says."""
+
+    metric: str = ""
+    setting: str = ""
+    above: float = float("-inf")
+    below: float = float("inf")
+    whole: bool = False
+    says: str = ""
+
+    def curves(self, evidence: Evidence) -> Iterator[tuple[Curve, str]]:
+        """The curves beyond the limits, each with its sentence."""
+        for name in evidence.names():
+            match = re.fullmatch(self.metric, name)
+            curve = evidence.curve(name) if match else None
+            if match is None or curve is None:
+                continue
+            part = curve.whole if self.whole else curve.recent
+            if self.above <= part.mean < self.below:
+                early = f" ({share(curve.early.mean)} in {curve.early})" if curve.is_long else ""
+                group = match[1] if match.re.groups else ""
+                yield (
+                    curve,
+                    self.says.format(
+                        group,
+                        name=name,
+                        words=(REWRITES | REASONS).get(group, group),
+                        mean=part.mean,
+                        share=share(part.mean),
+                        steps=part,
+                        now=f"{share(curve.recent.mean)} in {curve.recent}",
+                        then=early,
+                    ),
+                )
+
+
+class FaultKind(Section):
+    """A fault as `faults.yaml` describes it."""
+
+    when: str
+    title: str
+    signs: list[Sign] = Field(default_factory=list)
+    also: list[Sign] = Field(default_factory=list)
+    attempts: list[str] = Field(alias="try")
+
+
+def _read_kinds() -> dict[str, FaultKind]:
+    text = (files(__package__) / "faults.yaml").read_text("utf-8")
+    return read(dict[str, FaultKind], load_yaml(text, "faults.yaml"))
+
+
+FAULTS = _read_kinds()
+"""The faults by name, in the order in which they are listed."""
 
 
 def diagnose(evidence: Evidence) -> list[Fault]:
     """Every fault that is found, in the order of the table."""
-    faults = {name: rule(evidence) for name, rule in RULES.items()}
-    return [replace(one, fault=name) for name, one in faults.items() if one is not None]
+    return [fault for name, kind in FAULTS.items() if (fault := _found(name, kind, evidence))]
 
 
-__all__ = ["RULES", "Evidence", "Fault", "diagnose", "read_evidence"]
+def _found(name: str, kind: FaultKind, evidence: Evidence) -> Fault | None:
+    signs = RULES[name](evidence) if name in RULES else _beyond(name, kind, evidence)
+    if signs is None:
+        return None
+    also = [line for sign in kind.also for line in _said(sign, evidence)]
+    more = MORE[name](evidence) if name in MORE else ()
+    sets = evidence.recent or evidence.early
+    return Fault(
+        name,
+        kind.title,
+        (*signs.lines, *also, *more),
+        tuple(attempt.replace("{env}", evidence.env) for attempt in kind.attempts),
+        tuple(_examples(signs, sets)),
+        signs.steps,
+    )
+
+
+def _beyond(name: str, kind: FaultKind, evidence: Evidence) -> Signs | None:
+    """The metrics beyond their limits."""
+    beyond = [(sign, *one) for sign in kind.signs for one in sign.curves(evidence)]
+    if not beyond:
+        return None
+    sign, curve, _ = beyond[0]
+    steps = (curve.whole if sign.whole else curve.recent).steps
+    return Signs(tuple(line for *_, line in beyond), steps, LOOK_AT[name])
+
+
+def _said(sign: Sign, evidence: Evidence) -> Iterator[str]:
+    if sign.setting:
+        value = evidence.setting(sign.setting)
+        if value is not None:
+            yield f"train.{sign.setting} is {value}"
+    else:
+        yield from (line for _, line in sign.curves(evidence))
+
+
+def _examples(signs: Signs, sets: Iterable[Any]) -> Iterator[str]:
+    """The names of a few rollouts, from the first sets that have some."""
+    look_at = signs.look_at
+    if look_at is not None:
+        rollouts = ((one.of.id, rollout) for one in sets for rollout in look_at(one))
+        names = (f"{place}/{rollout.group}/{rollout.index}" for place, rollout in rollouts)
+        yield from islice(names, MOST_EXAMPLES)
+
+
+__all__ = ["FAULTS", "Evidence", "Fault", "diagnose", "read_evidence"]

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from agentsgym.evaluation import Evaluation
@@ -16,22 +15,31 @@ from agentsgym.types import Rollout
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong, in a sentence; the numbers that show it; what to try, the likeliest first;
-    and rollouts to look at, by set, group and number (train-40/3/1). `steps` are the
-    first and the last optimizer step that it rests on, None where it rests on no step. `fault` is
-    its name in the table."""
+    """A fault by its name: what goes wrong, in a sentence; the numbers that show it; what to try,
+    the likeliest first; and rollouts to look at, by set, group and number (train-40/3/1). `steps`
+    are the first and the last optimizer step that it rests on, None where it rests on no step."""
 
+    fault: str
     title: str
     evidence: tuple[str, ...]
     attempts: tuple[str, ...]
     rollouts: tuple[str, ...] = ()
     steps: tuple[int, int] | None = None
-    fault: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """The fault as plain data; what to try has the key `try`."""
         data = asdict(self)
         return {"fault": data.pop("fault"), "try": data.pop("attempts"), **data}
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What shows a fault: `lines` of numbers, the steps that they rest on, and the rollouts of a
+    set that are worth a look."""
+
+    lines: tuple[str, ...]
+    steps: tuple[int, int] | None = None
+    look_at: Callable[[Contents], Iterable[Rollout]] | None = None
 
 
 _PART, _LEAST_VALUES, _MOST_VALUES = 5, 3, 40
@@ -115,8 +123,6 @@ def comparable(one: Contents) -> list[Group]:
     return [members for members in live if len(members) > 1]
 
 
-MOST_EXAMPLES = 4
-"""Rollouts that a finding names."""
 SOLVED = 0.9
 """Of the reference player's reward, or of wins: from here on there is little to learn."""
 
@@ -191,27 +197,15 @@ class Evidence:
 
     @property
     def env(self) -> str:
-        """The environment, as a command names it; ENV if it is unknown."""
-        return in_command(self.config.get("env"))
+        """The environment, as a command that the reader may run names it; ENV for anything else
+        that a stranger's file calls one."""
+        env = self.config.get("env")
+        return env if isinstance(env, str) and re.fullmatch(r"[\w./-]+", env) else "ENV"
 
     def setting(self, name: str) -> Any:
         """A value of the configuration's section `train`; None if it is not there."""
         train = self.config.get("train")
         return train.get(name) if isinstance(train, Mapping) else None
-
-
-def in_command(env: Any) -> str:
-    """The name of an environment in a command that the reader may run; ENV for anything else that
-    a stranger's file calls one."""
-    return env if isinstance(env, str) and re.fullmatch(r"[\w./-]+", env) else "ENV"
-
-
-def examples(
-    sets: Iterable[Contents], choose: Callable[[Contents], Iterable[Rollout]]
-) -> tuple[str, ...]:
-    """The names of a few of the chosen rollouts, from the first sets that have some."""
-    names = (f"{one.of.id}/{r.group}/{r.index}" for one in sets for r in choose(one))
-    return tuple(islice(names, MOST_EXAMPLES))
 
 
 def has_won(rollout: Rollout) -> bool | None:
@@ -223,12 +217,6 @@ def has_won(rollout: Rollout) -> bool | None:
 def share(value: float) -> str:
     """A share as a percentage."""
     return f"{value:.0%}" if value == 0 or value >= 0.1 else f"{value:.1%}"
-
-
-def share_now(curve: Curve, of: str) -> str:
-    """The share at the end, and at the beginning where that is another part of the curve."""
-    now = f"{share(curve.recent.mean)} of {of} in {curve.recent}"
-    return f"{now} ({share(curve.early.mean)} in {curve.early})" if curve.is_long else now
 
 
 _EARLY, _RECENT = 3, 5
