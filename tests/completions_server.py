@@ -56,6 +56,7 @@ class CompletionsServer(LocalServer):
         self.loaded: list[str] = []
         self.held: list[str] = []
         self._engine = engine
+        self.tokenizer = engine.tokenizer
         self._resumed = asyncio.Event()
         self._resumed.set()
         self.version = "default"
@@ -87,6 +88,7 @@ class CompletionsServer(LocalServer):
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/tokenize", self._tokenize)
         if self.runtime_lora:
             app.router.add_post("/v1/load_lora_adapter", self._load)
         if self.dev_mode:
@@ -113,6 +115,11 @@ class CompletionsServer(LocalServer):
         return web.json_response(
             {"data": [{"id": n, "max_model_len": self._length} for n in names]}
         )
+
+    async def _tokenize(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        ids = self.tokenizer.encode(body["prompt"], add_special_tokens=body["add_special_tokens"])
+        return web.json_response({"count": len(ids), "tokens": ids})
 
     async def _load(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -168,6 +175,9 @@ class CompletionsServer(LocalServer):
         spoiled = await self._spoil(request, self.fault(self.completions))
         if spoiled is not None:
             return spoiled
+        if "prompt_logprobs" in body:
+            choice = {"prompt_logprobs": self._scores(body["prompt"])}
+            return web.json_response({"choices": [choice]})
         sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
         generation = GenerationRequest("", body["prompt"], sampling, seed=body["seed"])
         result = await self._batcher.ask(generation)
@@ -180,6 +190,21 @@ class CompletionsServer(LocalServer):
             "finish_reason": result.finish_reason,
         }
         return web.json_response({"choices": [choice]})
+
+    def _scores(self, ids: list[int]) -> list[dict[str, Any] | None]:
+        """Each token's log-probability at temperature 1 and one of another token, as vLLM may."""
+        import torch
+
+        with torch.no_grad():
+            logits = self._engine.model(input_ids=torch.tensor([ids])).logits[0]
+        table = torch.log_softmax(logits.float(), -1)
+        return [
+            None,
+            *(
+                {str(i): {"logprob": float(table[t, i])} for i in (ids[t + 1] ^ 1, ids[t + 1])}
+                for t in range(len(ids) - 1)
+            ),
+        ]
 
     async def _spoil(self, request: web.Request, fault: Fault) -> web.Response | None:
         if fault == "error":

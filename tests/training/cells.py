@@ -58,7 +58,10 @@ class LettersEnv(CountdownEnv):
 
 class Cell:
     """Rollouts with random advantages of shape (T,) per row, and random log-probabilities of the
-    sampler, the old policy and the reference near the model's own."""
+    sampler, the old policy, the reference and, if it is `taught`, the teacher near the model's
+    own."""
+
+    taught = False
 
     def __init__(self, model, number=8, seed=0, train_on="rollout", off_policy=True, rows=(1, 2)):
         generator = torch.Generator().manual_seed(seed)
@@ -70,7 +73,7 @@ class Cell:
         self.off_policy = off_policy
         self.rollouts = []
         self.advantages = []
-        self.old, self.ref = [], []
+        self.old, self.ref, self.teacher = [], [], []
         for rollout in random_rollouts(number, model.config.vocab_size, seed, rows):
             rows_of = []
             for row in rollout.rows:
@@ -81,6 +84,7 @@ class Cell:
                 sampler = (old + noise(len(own), 0.5)) * mask
                 self.old.append(old)
                 self.ref.append((own + noise(len(own), 0.3)) * mask)
+                self.teacher.append(2 * self.ref[-1] - own * mask)
                 self.advantages.append((noise(len(own), 1.0) * mask).numpy())
                 rows_of.append(replace(row, logprobs=sampler.numpy()))
             self.rollouts.append(replace(rollout, rows=tuple(rows_of)))
@@ -100,6 +104,7 @@ class Cell:
                 )
                 row.old_logps = self.old[at][: row.length] if self.off_policy else None
                 row.ref_logps = self.ref[at][: row.length]
+                row.teacher_logps = self.teacher[at][: row.length] if self.taught else None
         return {"rollout_index": torch.arange(len(made)), "rollouts": made}
 
     def for_reference(self):
@@ -120,6 +125,7 @@ class Cell:
                         row.logprobs.tolist(),
                         self.old[number].tolist() if self.off_policy else None,
                         self.ref[number].tolist(),
+                        self.teacher[number].tolist(),
                     )
                 )
                 number += 1

@@ -13,7 +13,7 @@ import torch
 @dataclass
 class Row:
     """Token ids, 1 on agent tokens, their advantages, the step number of each (any value off
-    agent tokens), and log-probabilities of sampler, old policy and reference (or None)."""
+    agent tokens), and log-probabilities of sampler, old policy, reference and teacher (or None)."""
 
     ids: list[int]
     mask: list[int]
@@ -22,6 +22,7 @@ class Row:
     sampler: list[float] | None = None
     old: list[float] | None = None
     ref: list[float] | None = None
+    teacher: list[float] | None = None
 
 
 @dataclass
@@ -41,6 +42,9 @@ class Loss:
     tau: tuple[float, float] = (1.0, 1.05)
     vespo: tuple[float, float, float, float] = (2.0, 3.0, 3.0, 2.0)
     temperature: float = 1.0
+    distill: str | None = None
+    distill_weight: float = 1.0
+    alone: bool = False
 
 
 def log_probabilities(model, ids, temperature=1.0):
@@ -70,11 +74,35 @@ def loss_of(model, rollouts, settings):
             "luspo": live,
         }[settings.kind]
         total = total + sum(_token_losses(model, rows, settings)) / divisor
+        if settings.distill:
+            distance = sum(_distilled(model, row, settings) for row in rows)
+            total = total + settings.distill_weight * distance / sum(counts)
         if settings.entropy:
             for row in rows:
                 entropy = log_probabilities(model, row.ids, settings.temperature)[1]
                 mask = torch.tensor(row.mask, dtype=torch.float64)
                 total = total - settings.entropy * (entropy * mask).sum() / sum(counts)
+    return total
+
+
+def _distilled(model, row, s):
+    """The distance to the teacher of a row's agent tokens, with the gradients of the two KLs: the
+    score function times log-ratio, or times one minus the teacher's ratio."""
+    logps, _ = log_probabilities(model, row.ids, s.temperature)
+    total = torch.zeros((), dtype=torch.float64)
+    for t, agent in enumerate(row.mask):
+        if not agent:
+            continue
+        now = float(logps[t].detach())
+        old = now if row.old is None else row.old[t]
+        ratio, gap = math.exp(now - old), row.teacher[t] - now
+        if s.distill == "reverse":
+            value, slope = math.exp(gap) - 1 - gap, -gap
+        else:
+            value, slope = gap * math.exp(gap) - math.exp(gap) + 1, 1 - math.exp(gap)
+        if s.cap is not None and row.sampler is not None:
+            ratio *= min(math.exp(old - row.sampler[t]), s.cap)
+        total = total + ratio * (value + slope * (logps[t] - logps[t].detach()))
     return total
 
 
@@ -124,7 +152,7 @@ def _one(row, t, now, old, ratio, summed, s):
         bounded = ratio if inside else clipped
         one, two = free * advantage, bounded * advantage
         loss = -torch.minimum(torch.as_tensor(one), torch.as_tensor(two))
-    loss = torch.as_tensor(loss, dtype=torch.float64)
+    loss = torch.as_tensor(loss, dtype=torch.float64) * (0.0 if s.alone else 1.0)
     if s.cap is not None and row.sampler is not None:
         loss = loss * min(math.exp(old - row.sampler[t]), s.cap)
     if s.beta:

@@ -174,6 +174,20 @@ def test_other_terms(make_exact, tiny_llama, options):
     agrees(trainer, cell, beta=beta, correct_kl=trainer.args.use_bias_correction_kl)
 
 
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("direction", ["reverse", "forward"])
+@pytest.mark.parametrize("options", [{}, {"sampler_correction": "none", "loss_type": "grpo"}])
+def test_distillation(make_exact, tiny_llama, direction, alone, options):
+    """Over its own count of tokens, also where the policy's loss has another one."""
+    cell = Cell(tiny_llama.double(), 8)
+    cell.taught = True
+    trainer = make_exact(cell, num_iterations=2, **options)
+    given = {"distillation": direction, "distillation_weight": 0.7, "policy_gradient": not alone}
+    for name, value in given.items():
+        setattr(trainer.args, name, value)
+    agrees(trainer, cell, distill=direction, distill_weight=0.7, alone=alone)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_training_on_steps_gives_the_gradient_of_training_on_rollouts(make_exact, tiny_llama, loss):
     gradients = []

@@ -32,12 +32,16 @@ WRITTEN = {
     "advantage_options": (['{"scale_rewards": "none"}'], {"scale_rewards": "none"}),
     "curriculum": (["family"], "family"),
     "stop_strings": (["\n", "."], ["\n", "."]),
+    "teacher_key_env": (["TEACHER_KEY"], "TEACHER_KEY"),
+    "teacher_model": (["a/teacher"], "a/teacher"),
     "trust": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
 }
 NEEDS = {
     "loss_norm_tokens": ["--loss_type", "dr_grpo"],
     "max_resample_rounds": ["--zero_signal_groups", "resample"],
 }
+OF_A_TEACHER = ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
+NEEDS |= {name: ["--teacher_model", "a/teacher"] for name in OF_A_TEACHER}
 SECTIONS = {"engine", "ray"}
 
 
@@ -259,6 +263,10 @@ TABLE = [
     ("sampler_cap", 3.0, {"sampler_correction": "none"}, {}),
     ("max_resample_rounds", 4, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "resample"}),
     ("min_signal_patience", 3, {"min_signal_share": 0.0}, {}),
+    ("teacher_key_env", "KEY", {}, {"teacher_model": "http://teacher:8000"}),
+    ("distillation", "forward", {}, {"teacher_model": "a/teacher"}),
+    ("distillation_weight", 0.5, {}, {"teacher_model": "a/teacher"}),
+    ("policy_gradient", False, {}, {"teacher_model": "a/teacher"}),
 ]  # fmt: skip
 
 

@@ -108,6 +108,11 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
         return self.loss_norm_tokens or self.max_rollout_tokens
 
     @property
+    def teacher_on_server(self) -> bool:
+        """Whether `teacher_model` is the URL of a server."""
+        return (self.teacher_model or "").startswith(("http://", "https://"))
+
+    @property
     def updates_per_generation(self) -> int:
         """Optimizer steps that one generation feeds; checkpoints fall on their multiples. (TRL's
         `steps_per_generation` counts micro-batches.)"""
@@ -128,6 +133,12 @@ def _check_combinations(config: Any) -> None:
         )
     if config.max_staleness and config.sampler_correction == "none":
         raise ValueError("max_staleness needs sampler_correction: rollouts are not on-policy")
+    if config.teacher_on_server and config.temperature != 1.0:
+        raise ValueError(
+            f"teacher_model={masked(config.teacher_model)} gives log-probabilities at temperature "
+            f"1, the policy's are at temperature={config.temperature}; load the teacher here, by "
+            "its directory, or train at temperature 1"
+        )
     _check_estimator(config)
     _check_engine(config)
     _check_accelerator(config)

@@ -123,6 +123,24 @@ class TrainSettings:
         "kinds: more tasks are drawn of those whose groups have signal. None: an epoch takes each "
         "task once.",
     )
+    teacher_model: Text | None = setting(
+        None,
+        "A teacher that the agent's own tokens are distilled from: a model's directory or name, or "
+        "the URL of a vLLM server (docs/training.md).",
+    )
+    teacher_key_env: Text | None = setting(
+        None, "The environment variable that holds the key for such a server."
+    )
+    distillation: Literal["reverse", "forward"] = setting(
+        "reverse",
+        "'reverse': KL from the policy to the teacher; 'forward': from the teacher to the policy.",
+    )
+    distillation_weight: NotNegative = setting(
+        1.0, "Weight of that KL, a mean over the agent tokens of an optimizer step."
+    )
+    policy_gradient: bool = setting(
+        True, "False: the advantages have no effect, the policy is distilled alone."
+    )
     max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
     max_rollout_tokens: Count | None = setting(
         None, "Token cap of a row: what does not fit is not played."

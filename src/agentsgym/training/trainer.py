@@ -43,6 +43,7 @@ from agentsgym.training.ranks import Gradients, Ranks
 from agentsgym.training.reference import check_reference, reference_of
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
 from agentsgym.training.tasks import Curriculum, check_training_set, training_tasks
+from agentsgym.training.teacher import teacher_of
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments
@@ -132,7 +133,9 @@ class GRPOEnvTrainer(TRLBase):
         self.reports = Reports(self)
         self._prepare_loss(token_sink)
         self.failures = FailureReport(self.ranks)
-        self.low_signal = LowSignalCallback(args.min_signal_share, args.min_signal_patience)
+        # A teacher has something to say about groups without signal too.
+        least = 0.0 if args.teacher_model else args.min_signal_share
+        self.low_signal = LowSignalCallback(least, args.min_signal_patience)
         self.add_callback(self.low_signal)
         self.add_callback(self.sample)
         self._tokens_here = 0
@@ -146,6 +149,9 @@ class GRPOEnvTrainer(TRLBase):
         share = not self.aux_coef
         scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args, share)
         self.loss = MicroBatchLoss(scorer, args, self.sample, self.aux_coef)
+        # Whether rows can share prefixes depends on the model.
+        scores = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
+        self.teacher = teacher_of(args, self, scores)
         reads = find_estimator(args.advantage_estimator).reads_choices
         self.choices = ChoiceScorer(scorer, self.ranks, args.temperature) if reads else None
         self.gradients = Gradients(self.accelerator)
@@ -185,6 +191,8 @@ class GRPOEnvTrainer(TRLBase):
         self.sample.choose(trained, step)
         self.low_signal.update(advantages.share_with_signal)
         self.reports.generation(rollouts, advantages, seconds)
+        if self.teacher is not None:
+            self.loss.fill_teacher(trained, self.teacher)
         return trained
 
     def push_weights(self, version: int) -> None:

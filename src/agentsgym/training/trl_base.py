@@ -63,6 +63,12 @@ def ensure_head(model: Any, temperature: float) -> None:
         add_own_head(without_adapter(model), temperature)
 
 
+def add_head(model: Any, temperature: float) -> None:
+    """Give a model that is not of TRL's trainer a head for log-probabilities."""
+    add = utils.add_fused_lm_head if TRL_HAS_HEAD else add_own_head
+    add(model, temperature=temperature)
+
+
 @contextmanager
 def fused_head_tiles(device: torch.device, vocabulary: int) -> Iterator[None]:
     """Inside the block, TRL's head computes in tiles of the vocabulary that suit the CPU's cache.

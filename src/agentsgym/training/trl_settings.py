@@ -155,6 +155,10 @@ CONDITIONS = (
     Condition(
         "min_signal_patience", "with min_signal_share above 0", lambda c: c.min_signal_share > 0
     ),
+    *(
+        Condition(name, "with teacher_model", lambda c: c.teacher_model is not None)
+        for name in ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
+    ),
     Condition("ray", "with ray.workers", lambda c: c.ray.workers > 0),
 )
 """Settings of ours and of the losses that are refused without what they belong to."""

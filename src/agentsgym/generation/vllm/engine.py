@@ -5,6 +5,7 @@ The invariant: a result's `policy_version` is the version of the weights that sa
 Weights may be updated from another thread than the one that samples.
 """
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from agentsgym.generation.vllm.launcher import VLLMServers, launched
 from agentsgym.generation.vllm.protocol import (
     completion_body,
     read_completion,
+    read_prompt_logprobs,
     refusal,
 )
 from agentsgym.generation.vllm.servers import ServerPool, VLLMServer
@@ -26,6 +28,7 @@ from agentsgym.tokens.plain import end_of_text
 from agentsgym.types import (
     GenerationRequest,
     GenerationResult,
+    SamplingParams,
     WeightUpdate,
 )
 from agentsgym.types.text import remember_secret
@@ -218,6 +221,40 @@ class VLLMEngine(RemoteEngine):
         """Use weights that another process of this run has loaded into the servers. It may replace
         full weights at any time, so the servers are asked which ones sampled an answer."""
         self._loop.run(self.pool.follow(weights))
+
+    def check_tokenizer(self) -> None:
+        """Raise EngineUnavailable if the servers encode a text into other ids."""
+        self._loop.run(self.pool.check_tokenizer(self.tokenizer))
+
+    def score(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        """The log-probabilities (nats, at temperature 1) of the token ids of each row, T numbers
+        for T ids, of which the first is 0. Nothing is sampled.
+
+        Raises ValueError for a row that the servers cannot read, and HttpError or MalformedAnswer
+        where none answers, or without `prompt_logprobs`.
+        """
+        return self._loop.run(self._score_all(rows))
+
+    async def _score_all(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
+        open_requests = asyncio.Semaphore(self.capacity)
+
+        async def score(number: int, ids: Sequence[int]) -> tuple[float, ...]:
+            request = GenerationRequest(f"score-{number}", ids, SamplingParams(max_tokens=1))
+            if (problem := refusal(request, self.pool.max_model_len)) is not None:
+                raise ValueError(problem)
+            async with open_requests:
+                return await self._ask(lambda: self._try_to_score(request))
+
+        return await asyncio.gather(*(score(number, ids) for number, ids in enumerate(rows)))
+
+    async def _try_to_score(self, request: GenerationRequest) -> tuple[float, ...]:
+        server = self.pool.server_for(request.session_id)
+        weights = await self.pool.prepare(server)
+        body = completion_body(
+            request, weights.model, max_model_len=self.pool.max_model_len, stop_token_ids=()
+        )
+        answer = await self._send(server, body | {"prompt_logprobs": 0})
+        return read_prompt_logprobs(answer, request.token_ids)
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         problem = refusal(request, self.pool.max_model_len)

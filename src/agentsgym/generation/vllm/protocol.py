@@ -125,6 +125,27 @@ def read_completion(
     return tuple(ids), tuple(logprobs), choice.finish_reason
 
 
+def read_prompt_logprobs(answer: Any, token_ids: Sequence[int]) -> tuple[float, ...]:
+    """The log-probabilities (nats) of the context's tokens, 0 for the first.
+
+    Raises MalformedAnswer unless each of the others has a finite number.
+    """
+    try:
+        _, *others = answer["choices"][0]["prompt_logprobs"]
+        values = [
+            float(entry[str(token)]["logprob"])
+            for entry, token in zip(others, token_ids[1:], strict=True)
+        ]
+    except (KeyError, IndexError, TypeError, ValueError, OverflowError):
+        values = [math.nan]
+    if not all(map(math.isfinite, values)):
+        raise MalformedAnswer(
+            "the answer has no prompt_logprobs of the tokens that were sent, as vLLM gives them: "
+            f"{str(answer)[:200]}"
+        )
+    return (0.0, *(min(max(value, _LEAST), 0.0) for value in values))
+
+
 class _Answer(BaseModel):
     model_config = ConfigDict(strict=True)
 

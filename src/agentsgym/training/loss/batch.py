@@ -23,9 +23,10 @@ class TrainRow:
     `token_ids` int32, `agent_token_mask` int64, `logprobs` float32 (the sampler's), `spans` and
     `sampled` are those of the `Row`. `weight` is the loss weight of each agent token,
     `entropy_weight` that of the entropy bonus, `aux_weight` that of the whole row in a mixture of
-    experts' auxiliary loss. `old_logps` and `ref_logps` (float, shape (T,)) are set if the loss
-    needs them, and so is `rollout_log_ratio`: sum and number of logp − old logp over the agent
-    tokens of the whole rollout.
+    experts' auxiliary loss, `teacher_weight` that of an agent token in distillation. `old_logps`,
+    `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so is
+    `rollout_log_ratio`: sum and number of logp − old logp over the agent tokens of the whole
+    rollout.
     """
 
     token_ids: NDArray[np.int32]
@@ -37,8 +38,10 @@ class TrainRow:
     weight: float = 0.0
     entropy_weight: float = 0.0
     aux_weight: float = 0.0
+    teacher_weight: float = 0.0
     old_logps: torch.Tensor | None = None
     ref_logps: torch.Tensor | None = None
+    teacher_logps: torch.Tensor | None = None
     rollout_log_ratio: tuple[float, int] = (0.0, 0)
 
     @classmethod
@@ -125,10 +128,11 @@ class Chunk:
     """The P agent tokens in the rows of one forward pass, row by row.
 
     `row` and `position` (int64, shape (P,), numpy) say where each stands. On the device, of shape
-    (P,): `targets` int64 (the token ids), `advantages`, `weight`, `entropy_weight`, `span` int64
-    (number of the step within the chunk), `sampler_logps` with `sampled` (1.0 if an engine gave
-    them), `rollout_log_ratio` and `rollout_tokens`, and, if the loss uses them, `old_logps` and
-    `ref_logps`. `aux_weight` is the chunk's share of the window's tokens.
+    (P,): `targets` int64 (the token ids), `advantages`, `weight`, `entropy_weight`,
+    `teacher_weight`, `span` int64 (number of the step within the chunk), `sampler_logps` with
+    `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and, if the
+    loss uses them, `old_logps`, `ref_logps` and `teacher_logps`. `aux_weight` is the chunk's share
+    of the window's tokens.
     """
 
     rows: tuple[TrainRow, ...]
@@ -138,6 +142,7 @@ class Chunk:
     advantages: torch.Tensor
     weight: torch.Tensor
     entropy_weight: torch.Tensor
+    teacher_weight: torch.Tensor
     span: torch.Tensor
     sampler_logps: torch.Tensor
     sampled: torch.Tensor
@@ -145,6 +150,7 @@ class Chunk:
     rollout_tokens: torch.Tensor
     old_logps: torch.Tensor | None
     ref_logps: torch.Tensor | None
+    teacher_logps: torch.Tensor | None
     aux_weight: float
 
     def by_row(self, values: torch.Tensor) -> list[torch.Tensor]:
@@ -190,6 +196,7 @@ def collate(
         advantages=floats([row.advantages for row in rows]),
         weight=per_row([row.weight for row in rows]),
         entropy_weight=per_row([row.entropy_weight for row in rows]),
+        teacher_weight=per_row([row.teacher_weight for row in rows]),
         span=ints(_span_numbers(rows, positions)),
         sampler_logps=floats([row.logprobs for row in rows]),
         sampled=per_row([float(row.sampled) for row in rows]),
@@ -197,6 +204,7 @@ def collate(
         rollout_tokens=per_row([row.rollout_log_ratio[1] for row in rows]),
         old_logps=tensors([row.old_logps for row in rows]),
         ref_logps=tensors([row.ref_logps for row in rows]),
+        teacher_logps=tensors([row.teacher_logps for row in rows]),
         aux_weight=sum(row.aux_weight for row in rows),
     )
 

@@ -1,7 +1,7 @@
 """The loss of a chunk (formula, KL, entropy, their metrics) and of a micro-batch."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -50,6 +50,8 @@ def chunk_loss(
     old = logps.detach() if chunk.old_logps is None else chunk.old_logps
     ratio = RATIO_SCOPES[args.ratio_scope].ratio(logps, old, chunk)
     loss = kind.formula(logps, ratio, chunk, **settings)
+    if not args.policy_gradient:
+        loss = loss * 0.0
     clipped = kind.clipped(ratio, chunk, *bounds.values())
     metrics = _ratio_metrics(ratio, clipped, args.ratio_scope)
     if args.sampler_correction == "truncate":
@@ -62,6 +64,13 @@ def chunk_loss(
         loss = loss + args.beta * kl
         metrics["kl"] = summed(kl)
     total = (loss * chunk.weight).sum()
+    if chunk.teacher_logps is not None:
+        distance = DISTANCES[args.distillation](logps, chunk.teacher_logps)
+        distance = distance * torch.exp(logps - old)
+        if args.sampler_correction == "truncate":
+            distance = distance * correction
+        metrics["distillation"] = summed(distance)
+        total = total + args.distillation_weight * (distance * chunk.teacher_weight).sum()
     if entropy is not None:
         metrics["entropy"] = summed(entropy)
         if args.entropy_coef:
@@ -76,6 +85,21 @@ def kl_to_reference(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tenso
     """Schulman's k3 estimate of KL to the reference per token: exp(d) − d − 1, d = ref − logp."""
     delta = ref_logps - logps
     return torch.exp(delta) - delta - 1
+
+
+def kl_from_teacher(logps: torch.Tensor, teacher_logps: torch.Tensor) -> torch.Tensor:
+    """An estimate of KL from the teacher per token: d·exp(d) − exp(d) + 1, d = teacher − logp.
+
+    Like `kl_to_reference` it is at least 0, and on tokens of the policy its mean is the KL: that of
+    exp(d) is 1. Times the importance ratio ρ, the gradient of both is an unbiased one of the KL:
+    −ρ·d·∇logp of KL to the teacher, ρ·(1 − exp(d))·∇logp of KL from it.
+    """
+    delta = teacher_logps - logps
+    return torch.exp(delta) * (delta - 1) + 1
+
+
+DISTANCES = {"reverse": kl_to_reference, "forward": kl_from_teacher}
+"""What distillation minimizes, by direction."""
 
 
 def summed(values: torch.Tensor) -> tuple[float, float]:
@@ -115,6 +139,9 @@ an error of 0.1 % in a ratio that is clipped at 20 %."""
 ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
 """A context inside which the reference model of KL is available."""
 
+Teacher = Callable[[Sequence[TrainRow]], Iterable[tuple[TrainRow, torch.Tensor]]]
+"""Gives rows their teacher's log-probabilities, of shape (T,). All ranks call it."""
+
 
 class MicroBatchLoss:
     """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows.
@@ -139,6 +166,12 @@ class MicroBatchLoss:
             for row, logps in self.scorer.logps_of(_rows(rollouts), model):
                 row.ref_logps = logps
 
+    def fill_teacher(self, rollouts: Sequence[TrainRollout], teacher: Teacher) -> None:
+        """Log-probabilities of the teacher, for all rollouts that did not fail."""
+        rows = _rows([rollout for rollout in rollouts if not rollout.played.failed])
+        for row, logps in teacher(rows):
+            row.teacher_logps = logps
+
     def fill_old(self, rollouts: Sequence[TrainRollout], model: nn.Module) -> None:
         """Log-probabilities before the first update for the rollouts of a generation that only
         later updates train on. Those of the first update are kept from its own passes; if these
@@ -156,7 +189,8 @@ class MicroBatchLoss:
     def layouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[Layout]:
         """Rows of the rollouts in forward passes, the same number on every rank. Before the first
         one their rollouts' ratios are computed, if the loss needs them."""
-        trained = [rollout for rollout in rollouts if rollout.in_loss]
+        distills = self.args.teacher_model is not None
+        trained = [r for r in rollouts if r.in_loss or (distills and not r.played.failed)]
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
         if self._reused and any(part.needs_rollout_ratio for part in parts):
             self._fill_rollout_ratios(model, trained)

@@ -1,0 +1,78 @@
+"""The teacher of distillation: a model in each process, or a vLLM server."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentsgym.envs import ConfigError
+from agentsgym.generation.http import read_key
+from agentsgym.generation.vllm.engine import VLLMEngine
+from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.loss.batch import TrainRow
+from agentsgym.training.loss.logprobs import Scorer
+from agentsgym.training.loss.objective import Teacher
+from agentsgym.training.trl_base import add_head
+
+
+def teacher_of(args: GRPOEnvConfig, trainer: Any, scorer: Scorer) -> Teacher | None:
+    """The teacher of a `GRPOEnvTrainer`, which reads rows with `scorer`; None without one.
+
+    Raises ConfigError for a model that cannot be loaded, or has another vocabulary, and
+    EngineUnavailable for a server that cannot be used.
+    """
+    if args.teacher_model is None:
+        return None
+    if args.teacher_on_server:
+        engine = VLLMEngine(
+            args.teacher_model, trainer.tokenizer, api_key=read_key(args.teacher_key_env)
+        )
+        engine.check_tokenizer()
+        return lambda rows: trainer.ranks.together(lambda: _scores_of(rows, engine))
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        raise ConfigError(
+            "teacher_model: with FSDP and DeepSpeed a teacher is no model of the process; serve it "
+            "with vLLM, and name its URL"
+        )
+    model = _load(args.teacher_model, trainer.tokenizer, trainer.model.dtype)
+    add_head(model, args.temperature)
+    model = trainer.accelerator.prepare_model(model.eval(), evaluation_mode=True)
+    return lambda rows: scorer.logps_of(rows, model)
+
+
+def _load(place: str, tokenizer: Any, dtype: torch.dtype) -> Any:
+    """The model in a directory, or of that name, of which only safetensors are read."""
+    if (Path(place) / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"teacher_model={place} is an adapter; `agentsgym merge` makes a model of it"
+        )
+    try:
+        own = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            place, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"teacher_model={place} cannot be loaded: {reason}") from error
+    _check_vocabulary(place, own.get_vocab(), tokenizer.get_vocab())
+    return model
+
+
+def _check_vocabulary(place: str, teacher: Mapping[str, int], policy: Mapping[str, int]) -> None:
+    """Raise ConfigError if an id of the policy stands for another token in the teacher."""
+    for token, number in policy.items():
+        if teacher.get(token) != number:
+            raise ConfigError(
+                f"teacher_model={place} has another tokenizer: {token!r} is {number} for the "
+                f"policy and {teacher.get(token)} for the teacher, which would score other texts; "
+                "both need the same vocabulary"
+            )
+
+
+def _scores_of(rows: Sequence[TrainRow], engine: VLLMEngine) -> list[tuple[TrainRow, torch.Tensor]]:
+    """Each row that has agent tokens with its log-probabilities at a server."""
+    spoken = [row for row in rows if row.agent_tokens]
+    scores = engine.score([row.token_ids.tolist() for row in spoken])
+    return [(row, torch.tensor(score)) for row, score in zip(spoken, scores, strict=True)]
