@@ -114,3 +114,44 @@ def test_a_directory_without_rollouts(tmp_path):
     (tmp_path / "config.yaml").write_text("train: {}\n")
     result = call(tmp_path)
     assert result.exit_code == 2 and "no training rollouts" in result.output
+
+
+OWN = """
+def doubled(table, *, times=2.0):
+    return times * table.final_reward[table.rollout]
+
+def in_order(table):
+    return 1.0 * table.index[table.rollout]
+"""
+
+
+def test_a_function_of_ones_own_on_the_board(tmp_path, monkeypatch):
+    """Twice the return without a baseline: error 1, the right direction, and with one task a noise
+    that does not depend on the group."""
+    (tmp_path / "my_board_credit.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    result = call("--board", "my_board_credit.doubled", "--json")
+    assert result.exit_code == 0, result.output
+    lines = json.loads(result.stdout)
+    assert len(lines) == 3 * len({line["process"] for line in lines}) == 24
+    for line in lines:
+        assert line["estimator"] == "my_board_credit.doubled"
+        assert (line["error"], line["turned"]) == pytest.approx((1.0, 0.0))
+    noise = [line["noise"] for line in lines if line["process"] == "many actions"]
+    assert noise == pytest.approx([noise[0]] * 3)
+
+    result = call("--board", "my_board_credit.doubled")
+    assert result.exit_code == 0, result.output
+    row = next(line for line in result.output.splitlines() if line.startswith("many actions"))
+    assert row.split()[2:] == ["1.00", "0", f"{noise[0]:.2f}"] * 3
+
+    result = call("--board", "my_board_credit.in_order")
+    assert result.exit_code == 2
+    assert "'my_board_credit.in_order' depend on the order" in " ".join(result.output.split())
+
+
+def test_without_run_and_board_it_says_what_to_name():
+    result = call()
+    assert result.exit_code == 2
+    assert "--board" in result.output

@@ -146,8 +146,8 @@ class Measured:
 
     `error` and `turned` are those of the expected gradient (`Bias`). `noise` is the variance of the
     gradient, rescaled to the true gradient's length, times environment steps, over that of `rloo`
-    in groups of the first size, 4; infinite if the expected gradient has no part of the true one. `halves` are the
-    half-widths of the three's 95 % intervals if they were drawn, all 0 if they are exact.
+    in groups of 4 (the first size); infinite if the expected gradient has no part of the true one.
+    `halves` are the half-widths of the three's 95 % intervals if they were drawn, all 0 if exact.
     """
 
     process: str
@@ -189,7 +189,7 @@ def board(
             unit = unit or plain * size
             for label, assign in assigns.items():
                 advantages, width, spread = assign(groups.table), 0.0, 0.0
-                if _alone(process, groups, assign, advantages):
+                if _alone(process, groups, label, assign, advantages):
                     mean, variance = _exact(process, groups, advantages)
                 else:
                     mean, ratio, width, spread = _drawn(process, groups, assign, truth)
@@ -212,7 +212,7 @@ def _exact(process: Process, groups: Groups, advantages: Floats) -> tuple[Floats
     return mean, float(groups.chance @ ((each - mean) ** 2).sum(axis=(1, 2)))
 
 
-def _alone(process: Process, groups: Groups, assign: Assign, together: Floats) -> bool:
+def _alone(process: Process, groups: Groups, label: str, assign: Assign, together: Floats) -> bool:
     """Whether groups get the same numbers when they are credited alone, tried on a few."""
     owner = groups.table.group[groups.table.rollout]
     for k in np.random.default_rng(0).integers(len(groups.chance), size=8):
@@ -222,7 +222,7 @@ def _alone(process: Process, groups: Groups, assign: Assign, together: Floats) -
         )
         alone, cuts = assign(one), np.flatnonzero(np.diff(turned.rollout)) + 1
         if not np.allclose(alone, np.concatenate(np.split(assign(turned), cuts)[::-1])):
-            raise ValueError("the numbers depend on the order of a group's rollouts")
+            raise ValueError(f"the numbers of {label!r} depend on the order of a group's rollouts")
         if not np.allclose(alone, together[owner == k]):
             return False
     return True
