@@ -4,6 +4,7 @@ pages.
 python scripts/docs_tables.py
 """
 
+import inspect
 import logging
 import re
 import sys
@@ -21,6 +22,7 @@ from agentsgym.report.doctor import FAULTS
 from agentsgym.tokens import inspect_calls
 from agentsgym.tokens.template import REWRITES
 from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.masks import MASKS
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from expectations import RandomPlayer, explored
@@ -98,6 +100,21 @@ def ratio_scopes() -> str:
     """The scopes of the importance ratio."""
     rows = ((f"`{scope.name}`", scope.help) for scope in RATIO_SCOPES.values())
     return _table(("`ratio_scope`", "importance ratio of a token"), rows)
+
+
+def masks() -> str:
+    """The masks of off-policy tokens."""
+    rows = (
+        (
+            f"`{mask.name}`",
+            mask.help,
+            " ".join(inspect.cleandoc(mask.keep.__doc__ or "").split()),
+            ", ".join(map(str, mask.published)),
+            mask.source,
+        )
+        for mask in MASKS.values()
+    )
+    return _table(("mask", "leaves out", "keeps", "published bounds", "source"), rows)
 
 
 def reward_placements() -> str:
@@ -241,6 +258,7 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "formulas": formulas,
         "losses": losses,
         "ratio scopes": ratio_scopes,
+        "masks": masks,
         "reward placements": reward_placements,
         "final rewards": final_rewards,
     },

@@ -48,6 +48,10 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
     return result
 
 
+NORM = 37
+"""`loss_norm_tokens` where a loss needs it."""
+
+
 class LettersEnv(CountdownEnv):
     """Each step earns by what was said, so that steps of a group differ."""
 

@@ -68,3 +68,26 @@ def make_trainer(tiny_llama, chat_tokenizer, tmp_path):
         return trainer
 
     return make
+
+
+@pytest.fixture
+def make_exact(make_trainer, tiny_llama):
+    """A trainer in float64 whose generation is what the test says."""
+    from agentsgym.training.loss.losses import LOSSES
+    from training.cells import NORM
+
+    tiny_llama.double()
+
+    def make(cell=None, epsilon_high=0.3, **options):
+        loss = LOSSES[options.get("loss_type", "dapo")]
+        if loss.weights.needs_norm_tokens:
+            options["loss_norm_tokens"] = NORM
+        if "epsilon_high" in loss.settings:
+            options["epsilon_high"] = epsilon_high
+        trainer = make_trainer(model=tiny_llama, **options)
+        trainer.model.train()
+        if cell is not None:
+            trainer._generate_and_score_completions = lambda inputs: cell.for_trainer()
+        return trainer
+
+    return make

@@ -16,7 +16,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
 from helpers import random_llama
-from training.cells import QUICK, Cell, LettersEnv
+from training.cells import NORM, QUICK, Cell, LettersEnv
 
 CELLS = (
     ("grpo", "token", "rollout"),
@@ -24,7 +24,8 @@ CELLS = (
     ("luspo", "step", "rollout"),
     ("vespo", "token", "steps"),
 )
-NORM = 37
+MASKS = {"geometric_rollout": [0.7, 1.4], "outlier": [0.3, 3.0], "dppo": [0.001]}
+"""Off-policy masks of the cells: two of whole rollouts, one of tokens."""
 ROLLOUTS = 12
 RECORDED = 3
 """Rollouts of each process and generation with token records."""
@@ -241,6 +242,7 @@ def cell(tokenizer, out, processes, accumulation, loss, scope, train_on):
         ratio_scope=scope,
         train_on=train_on,
         num_iterations=2,
+        off_policy_masks=MASKS,
         **norm,
     )
     size = ROLLOUTS // processes

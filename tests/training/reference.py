@@ -5,7 +5,7 @@ or ranks, and takes nothing but plain lists.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -45,6 +45,7 @@ class Loss:
     distill: str | None = None
     distill_weight: float = 1.0
     alone: bool = False
+    masks: dict[str, list[float]] = field(default_factory=dict)
 
 
 def log_probabilities(model, ids, temperature=1.0):
@@ -131,10 +132,43 @@ def _token_losses(model, rows, settings):
         value = math.exp(sum(scope) / len(scope))
         # The value of the scope's ratio with the gradient of the token's own.
         ratio = value * torch.exp(now - now.detach())
-        yield _one(row, t, now, old, ratio, sum(differences), settings)
+        masked = _masked(spoken, (row, t), settings.masks)
+        yield _one(row, t, now, old, ratio, sum(differences), settings, masked)
 
 
-def _one(row, t, now, old, ratio, summed, s):
+def _masked(spoken, place, masks):
+    """Whether one of the masks leaves out the token at (row, t)."""
+    row, t = place
+    gaps = [
+        (r, r.steps[k], math.exp(float(now.detach())), math.exp(r.sampler[k]))
+        for r, k, now, _ in spoken
+    ]
+    policy, sampler = next(g[2:] for g, s in zip(gaps, spoken) if s[0] is row and s[1] == t)
+    step = [p / q for r, number, p, q in gaps if r is row and number == row.steps[t]]
+    whole = [p / q for _, _, p, q in gaps]
+    moved = policy - sampler if row.advantages[t] > 0 else sampler - policy
+    clamped = [min(max(x, 1e-8), 1 - 1e-8) for x in (policy, sampler)]
+    values = {
+        "icepop": [policy / sampler],
+        "geometric_step": [math.prod(step) ** (1 / len(step))],
+        "geometric_rollout": [math.prod(whole) ** (1 / len(whole))],
+        "outlier": whole,
+        "dppo": [moved],
+        "kpop": [bernoulli_kl(*clamped), bernoulli_kl(*clamped[::-1])],
+    }
+    return any(
+        value > bounds[-1] or (len(bounds) == 2 and value < bounds[0])
+        for name, bounds in masks.items()
+        for value in values[name]
+    )
+
+
+def bernoulli_kl(p, q):
+    """KL of two Bernoulli distributions, nats."""
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
+def _one(row, t, now, old, ratio, summed, s, masked):
     advantage, size = row.advantages[t], float(ratio.detach())
     if s.kind == "cispo":
         loss = -min(size, s.high) * advantage * now
@@ -155,6 +189,8 @@ def _one(row, t, now, old, ratio, summed, s):
     loss = torch.as_tensor(loss, dtype=torch.float64) * (0.0 if s.alone else 1.0)
     if s.cap is not None and row.sampler is not None:
         loss = loss * min(math.exp(old - row.sampler[t]), s.cap)
+    if masked:
+        loss = loss * 0.0
     if s.beta:
         gap = row.ref[t] - now
         kl = torch.exp(gap) - gap - 1

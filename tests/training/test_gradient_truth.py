@@ -18,32 +18,11 @@ from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.training.trl_base import TRL_HAS_HEAD
 from training import reference
-from training.cells import Cell, LettersEnv
+from training.cells import NORM, Cell, LettersEnv
 
 OF_TRL = [name for name in LOSSES if f'"{name}"' in inspect.getsource(GRPOTrainer)]
 
-NORM = 37
 TOLERANCE = 1e-5
-
-
-@pytest.fixture
-def make_exact(make_trainer, tiny_llama):
-    """A trainer in float64 whose generation is what the test says."""
-    tiny_llama.double()
-
-    def make(cell=None, epsilon_high=0.3, **options):
-        loss = LOSSES[options.get("loss_type", "dapo")]
-        if loss.weights.needs_norm_tokens:
-            options["loss_norm_tokens"] = NORM
-        if "epsilon_high" in loss.settings:
-            options["epsilon_high"] = epsilon_high
-        trainer = make_trainer(model=tiny_llama, **options)
-        trainer.model.train()
-        if cell is not None:
-            trainer._generate_and_score_completions = lambda inputs: cell.for_trainer()
-        return trainer
-
-    return make
 
 
 def window(trainer):
@@ -69,6 +48,7 @@ def settings_of(trainer, **changes):
         entropy=args.entropy_coef,
         norm=NORM,
         temperature=args.temperature,
+        masks=args.off_policy_masks,
     )
     return replace(settings, **changes)
 
@@ -161,6 +141,7 @@ def test_grid(
         {"sampler_correction": "none"},
         {"temperature": 0.7},
         {"beta": 0.1},
+        {"beta": 0.1, "off_policy_masks": {"icepop": [0.8, 1.3]}},
         {"beta": 0.1, "ratio_scope": "step", "use_bias_correction_kl": False},
     ],
     ids=str,

@@ -11,7 +11,7 @@ import torch
 
 from agentsgym.runs.files import RunDirectory, read_rollouts, read_stored, read_token_records
 from training import learner, reference
-from training.cells import Cell
+from training.cells import NORM, Cell
 from training.two import run_two
 
 
@@ -98,7 +98,7 @@ def test_they_are_also_when_sampling_is_a_generation_ahead(two, one):
 def test_gradient_truth_with_two_processes(two, one, chat_tokenizer, number, loss, scope, train_on):
     model = learner.tiny_model(chat_tokenizer)
     cell = Cell(model, learner.ROLLOUTS, train_on=train_on)
-    settings = reference.Loss(loss, scope, cap=2.0, norm=learner.NORM)
+    settings = reference.Loss(loss, scope, cap=2.0, norm=NORM, masks=learner.MASKS)
     _, truth = reference.gradient_of(model, cell.for_reference(), settings)
     assert apart(one["cells"][number], truth) < 1e-5
     for rank in two:
@@ -121,6 +121,7 @@ def test_what_is_logged_is_of_all_processes(two, one):
     for number, (ours, theirs) in enumerate(zip(two[0]["logs"], one["logs"], strict=True)):
         names = {"loss", "grad_norm"} | (set(theirs) if number % 2 == 0 else set())
         assert {"clipped", "entropy", "sampler/ratio", "sampler/capped_rows"} <= set(ours)
+        assert {"masked", "masked/outlier"} <= set(ours)
         # Rows of different processes share no prefix.
         assert ours["distinct_tokens"] >= theirs["distinct_tokens"]
         own = {n for n in names if n.startswith("time/")} | {"distinct_tokens", "tokens_read"}

@@ -11,6 +11,7 @@ from trl import GRPOConfig
 from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
 from agentsgym.generation.factory import choose
 from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.masks import bounds_of
 from agentsgym.training.settings import OWN_TYPES, TRAIN_CAPACITY, TrainSettings, values_section
 from agentsgym.training.trl_settings import refuse_settings, refuse_without_effect, trl_types
 from agentsgym.types.settings import read
@@ -103,6 +104,11 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
         return find_estimator(self.advantage_estimator).takes_scale_rewards
 
     @property
+    def off_policy_bounds(self) -> dict[str, tuple[float, ...]]:
+        """The bounds of each of `off_policy_masks`."""
+        return bounds_of(self.off_policy_masks)  # type: ignore[arg-type]
+
+    @property
     def norm_tokens(self) -> int | None:
         """Denominator of "dr_grpo", in tokens."""
         return self.loss_norm_tokens or self.max_rollout_tokens
@@ -133,6 +139,7 @@ def _check_combinations(config: Any) -> None:
         )
     if config.max_staleness and config.sampler_correction == "none":
         raise ValueError("max_staleness needs sampler_correction: rollouts are not on-policy")
+    bounds_of(config.off_policy_masks)
     if config.teacher_on_server and config.temperature != 1.0:
         raise ValueError(
             f"teacher_model={masked(config.teacher_model)} gives log-probabilities at temperature "

@@ -43,6 +43,11 @@ def _from_json(value: Any) -> Any:
     return {} if value is None else value
 
 
+def _as_list(value: Any) -> Any:
+    """One number is a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def _trust(value: Any) -> Any:
     """True, false or module names; on a command line all of them are texts."""
     words = {"true": True, "false": False}
@@ -54,6 +59,8 @@ def _trust(value: Any) -> Any:
 
 
 Options = Annotated[dict[str, Any] | str | None, BeforeValidator(_from_json)]
+_Numbers = Annotated[list[Positive], BeforeValidator(_as_list)]
+Bounds = Annotated[dict[str, _Numbers] | str | None, BeforeValidator(_from_json)]
 
 
 class RaySettings(Section):
@@ -108,6 +115,12 @@ class TrainSettings:
         "token's ratio at `sampler_cap`, or 'none'.",
     )
     sampler_cap: Positive = setting(2.0, "See sampler_correction.")
+    off_policy_masks: Bounds = setting(
+        dict,
+        "What has weight 0 in the policy loss because policy and sampler are too far apart there: "
+        "masks with their bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON of them. "
+        "docs/credit.md has the table.",
+    )
     train_truncated_actions: bool = setting(
         True, "Whether actions that the token cap cut off carry loss."
     )

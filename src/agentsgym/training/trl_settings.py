@@ -62,8 +62,7 @@ REFUSED: dict[str, str] = {
     "vllm_importance_sampling_clip_min": "the sampler's ratio is capped above only: sampler_cap",
     "importance_sampling_level": 'set ratio_scope="rollout" for "sequence"',
     "mask_truncated_completions": "set train_truncated_actions=False",
-    "off_policy_mask_threshold": "max_staleness bounds the age of rollouts, sampler_cap the ratio "
-    "that corrects it",
+    "off_policy_mask_threshold": "set off_policy_masks",
     "top_entropy_quantile": "every agent token is trained; see entropy_coef",
     "use_adaptive_entropy": _ENTROPY,
     "entropy_coef_min": _ENTROPY,

@@ -24,9 +24,9 @@ class TrainRow:
     `sampled` are those of the `Row`. `weight` is the loss weight of each agent token,
     `entropy_weight` that of the entropy bonus, `aux_weight` that of the whole row in a mixture of
     experts' auxiliary loss, `teacher_weight` that of an agent token in distillation. `old_logps`,
-    `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so is
-    `rollout_log_ratio`: sum and number of logp − old logp over the agent tokens of the whole
-    rollout.
+    `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so are
+    those of the whole rollout: `rollout_log_ratio`, sum and number of logp − old logp over its
+    agent tokens, and `rollout_sampler_gap`, mean, least and greatest logp − logprobs.
     """
 
     token_ids: NDArray[np.int32]
@@ -43,6 +43,7 @@ class TrainRow:
     ref_logps: torch.Tensor | None = None
     teacher_logps: torch.Tensor | None = None
     rollout_log_ratio: tuple[float, int] = (0.0, 0)
+    rollout_sampler_gap: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @classmethod
     def of(cls, row: Row, advantages: Floats) -> "TrainRow":
@@ -131,8 +132,8 @@ class Chunk:
     (P,): `targets` int64 (the token ids), `advantages`, `weight`, `entropy_weight`,
     `teacher_weight`, `span` int64 (number of the step within the chunk), `sampler_logps` with
     `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and, if the
-    loss uses them, `old_logps`, `ref_logps` and `teacher_logps`. `aux_weight` is the chunk's share
-    of the window's tokens.
+    loss uses them, `old_logps`, `ref_logps` and `teacher_logps`. `rollout_sampler_gap` has shape
+    (P, 3). `aux_weight` is the chunk's share of the window's tokens.
     """
 
     rows: tuple[TrainRow, ...]
@@ -148,6 +149,7 @@ class Chunk:
     sampled: torch.Tensor
     rollout_log_ratio: torch.Tensor
     rollout_tokens: torch.Tensor
+    rollout_sampler_gap: torch.Tensor
     old_logps: torch.Tensor | None
     ref_logps: torch.Tensor | None
     teacher_logps: torch.Tensor | None
@@ -180,8 +182,8 @@ def collate(
         at_tokens = [np.asarray(v)[at] for v, at in zip(values, positions, strict=True)]
         return torch.from_numpy(np.concatenate(at_tokens)).to(device=device, dtype=dtype)
 
-    def per_row(values: Sequence[float]) -> torch.Tensor:
-        return torch.from_numpy(np.repeat(values, counts)).to(device=device, dtype=dtype)
+    def per_row(values: Sequence[float | tuple[float, ...]]) -> torch.Tensor:
+        return torch.from_numpy(np.repeat(values, counts, axis=0)).to(device=device, dtype=dtype)
 
     def tensors(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
         present = [v[at] for v, at in zip(values, positions, strict=True) if v is not None]
@@ -202,6 +204,7 @@ def collate(
         sampled=per_row([float(row.sampled) for row in rows]),
         rollout_log_ratio=per_row([row.rollout_log_ratio[0] for row in rows]),
         rollout_tokens=per_row([row.rollout_log_ratio[1] for row in rows]),
+        rollout_sampler_gap=per_row([row.rollout_sampler_gap for row in rows]),
         old_logps=tensors([row.old_logps for row in rows]),
         ref_logps=tensors([row.ref_logps for row in rows]),
         teacher_logps=tensors([row.teacher_logps for row in rows]),

@@ -1,7 +1,7 @@
 """The loss of a chunk (formula, KL, entropy, their metrics) and of a micro-batch."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -14,8 +14,10 @@ from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
 from agentsgym.training.loss.layout import Layout
 from agentsgym.training.loss.logprobs import Scorer, Scores
 from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.masks import MASKS, kept_by
 from agentsgym.training.loss.ratios import RATIO_SCOPES, sampler_correction
 from agentsgym.training.token_sample import TokenSample
+from agentsgym.types.records import Floats
 
 Sums = dict[str, tuple[float, float]]
 """Name → sum and count."""
@@ -58,6 +60,9 @@ def chunk_loss(
         correction = sampler_correction(old, chunk, args.sampler_cap)
         loss = loss * correction
         metrics |= _correction_metrics(old, correction, chunk, args.sampler_cap)
+    if args.off_policy_bounds:
+        loss, shares = _masked(loss, kept_by(args.off_policy_bounds, logps, chunk))
+        metrics |= shares
     if chunk.ref_logps is not None:
         kl = kl_to_reference(logps, chunk.ref_logps)
         kl = kl * ratio if args.use_bias_correction_kl else kl
@@ -115,6 +120,13 @@ def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, scope: str) -> Su
     }
 
 
+def _masked(loss: torch.Tensor, kept: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Sums]:
+    """The loss without the tokens that a mask leaves out, and the share of these."""
+    by_all = torch.stack([*kept.values()]).all(0)
+    named = {"masked": by_all} | {f"masked/{name}": keep for name, keep in kept.items()}
+    return torch.where(by_all, loss, 0.0), {name: summed(~keep) for name, keep in named.items()}
+
+
 def _correction_metrics(
     old: torch.Tensor, correction: torch.Tensor, chunk: Chunk, cap: float
 ) -> Sums:
@@ -158,6 +170,7 @@ class MicroBatchLoss:
         self.sample = sample
         self.aux_coef = aux_coef
         self._reused = args.updates_per_generation > 1
+        self._masks_rollouts = any(MASKS[m].needs_rollout_gap for m in args.off_policy_bounds)
         self._sampler_gap = -math.inf  # nothing compared
 
     def fill_reference(self, rollouts: Sequence[TrainRollout], reference: ReferenceModel) -> None:
@@ -188,12 +201,13 @@ class MicroBatchLoss:
 
     def layouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[Layout]:
         """Rows of the rollouts in forward passes, the same number on every rank. Before the first
-        one their rollouts' ratios are computed, if the loss needs them."""
+        one the figures of whole rollouts are computed, if the loss needs them."""
         distills = self.args.teacher_model is not None
         trained = [r for r in rollouts if r.in_loss or (distills and not r.played.failed)]
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
-        if self._reused and any(part.needs_rollout_ratio for part in parts):
-            self._fill_rollout_ratios(model, trained)
+        reused = self._reused and any(part.needs_rollout_ratio for part in parts)
+        if reused or self._masks_rollouts:
+            self._fill_whole_rollouts(model, trained)
         return self.scorer.layouts(_rows(trained), model)
 
     def of_layout(self, model: nn.Module, layout: Layout) -> ChunkLoss:
@@ -215,21 +229,28 @@ class MicroBatchLoss:
         for row, own in zip(chunk.rows, chunk.by_row(logps), strict=True):
             row.old_logps = own
 
-    def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
-        """The log-ratio of whole rollouts, whose rows may be in several chunks; before the first
-        update it is 0."""
+    def _fill_whole_rollouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
+        """The log-ratio of whole rollouts to the old policy, which is 0 before the first update,
+        and their gap to the sampler: their rows may be in several chunks."""
         rows = [row for row in _rows(rollouts) if row.agent_tokens]
-        if any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)])):
+        first = any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)]))
+        if first and not self._masks_rollouts:
             return
         ratios: dict[int, float] = {}
-        for row, now in self.scorer.logps_of(rows, model):
-            assert row.old_logps is not None
+        gaps: dict[int, Floats] = {}
+        for row, logps in self.scorer.logps_of(rows, model):
             at = np.flatnonzero(row.agent_token_mask)
-            ratios[id(row)] = float((now.cpu() - row.old_logps.cpu())[at].sum())
+            now = logps.cpu()[at].double()
+            old = now if row.old_logps is None else row.old_logps.cpu()[at]
+            ratios[id(row)] = float((now - old).sum())
+            gaps[id(row)] = now.numpy() - row.logprobs[at] if row.sampled else np.zeros(len(at))
         for rollout in rollouts:
-            total = sum(ratios.get(id(row), 0.0) for row in rollout.rows)
-            for row in rollout.rows:
+            own = [row for row in rollout.rows if id(row) in gaps]
+            gap = np.concatenate([gaps[id(row)] for row in own] or [np.zeros(1)])
+            for row in own:
+                total = sum(ratios[id(part)] for part in own)
                 row.rollout_log_ratio = (total, rollout.agent_tokens)
+                row.rollout_sampler_gap = (gap.mean(), gap.min(), gap.max())
 
 
 def _rows(rollouts: Sequence[TrainRollout]) -> list[TrainRow]:

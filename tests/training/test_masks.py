@@ -1,0 +1,291 @@
+"""Masks of tokens at which policy and sampler are far apart: by hand, in the loss, in training."""
+
+import copy
+import itertools
+import math
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentsgym.generation import EmbeddedEngine
+from agentsgym.training import GRPOEnvConfig
+from agentsgym.training.loss.batch import TrainRollout, TrainRow, collate
+from agentsgym.training.loss.masks import MASKS, SamplerGap, bounds_of, kept_by
+from agentsgym.training.loss.objective import MicroBatchLoss
+from agentsgym.types import Rollout, StepSpan
+from training import reference
+from training.cells import Cell
+from training.test_gradient_truth import agrees, distance, window
+
+TIGHT = {
+    "icepop": [0.6, 1.7],
+    "geometric_step": [0.6, 1.6],
+    "geometric_rollout": [0.8, 1.25],
+    "outlier": [0.2, 3.5],
+    "dppo": [0.005],
+    "kpop": [0.02],
+}
+"""Bounds that leave out some tokens of a sampler that is about 0.5 nats away."""
+TIGHTER = TIGHT | {"outlier": [0.4, 2.5], "dppo": [0.001], "kpop": [0.0003]}
+"""Also where each token has a probability of about 1/385."""
+
+
+def gap_of(policy, sampler, advantages, steps):
+    """The gap of one rollout's tokens, given their probabilities."""
+    p, q = (torch.tensor(x, dtype=torch.float64).log() for x in (policy, sampler))
+    ratio = p - q
+    means = [ratio[[s == step for s in steps]].mean() for step in steps]
+    whole = (torch.full_like(ratio, float(x)) for x in (ratio.mean(), ratio.min(), ratio.max()))
+    return SamplerGap(p, q, torch.tensor(advantages), torch.stack(means), *whole)
+
+
+# Ratios 2, 1/2, 1, 4 in two steps: geometric means 1 and 2, √2 over the rollout.
+FOUR = gap_of([0.4, 0.2, 0.5, 0.8], [0.2, 0.4, 0.5, 0.2], [1.0, 1.0, -1.0, -1.0], [0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "kept"),
+    [
+        ("icepop", (0.6, 2.5), [1, 0, 1, 0]),
+        ("icepop", (0.4, 4.5), [1, 1, 1, 1]),
+        ("icepop", (0.4, 1.5), [0, 1, 1, 0]),
+        ("geometric_step", (0.9, 1.9), [1, 1, 0, 0]),
+        ("geometric_step", (1.1, 2.1), [0, 0, 1, 1]),
+        ("geometric_rollout", (1.0, 1.42), [1, 1, 1, 1]),
+        ("geometric_rollout", (1.0, 1.41), [0, 0, 0, 0]),
+        ("geometric_rollout", (1.42, 3.0), [0, 0, 0, 0]),
+        ("outlier", (0.49, 4.1), [1, 1, 1, 1]),
+        ("outlier", (0.51, 4.1), [0, 0, 0, 0]),
+        ("outlier", (0.49, 3.9), [0, 0, 0, 0]),
+        # π − π_sampler: 0.2, −0.2, 0, 0.6. A rise is left out where A > 0, a fall where A ≤ 0.
+        ("dppo", (0.19,), [0, 1, 1, 1]),
+        ("dppo", (0.21,), [1, 1, 1, 1]),
+        # The greater divergences: 0.1046 twice, 0, and KL(0.8‖0.2) = 0.6 · ln 4 = 0.8318.
+        ("kpop", (0.1,), [0, 0, 1, 0]),
+        ("kpop", (0.11,), [1, 1, 1, 0]),
+        ("kpop", (0.84,), [1, 1, 1, 1]),
+    ],
+)
+def test_masks_by_hand(name, bounds, kept):
+    assert MASKS[name].keep(FOUR, *bounds).tolist() == [bool(k) for k in kept]
+
+
+def test_dppo_leaves_out_a_fall_without_advantage():
+    """At A = 0, too, as prime-rl does."""
+    gap = gap_of([0.2, 0.2, 0.6], [0.5, 0.5, 0.5], [-1.0, 0.0, 0.0], [0, 0, 0])
+    assert MASKS["dppo"].keep(gap, 0.2).tolist() == [False, False, True]
+
+
+def test_kpop_at_probabilities_of_one_and_zero():
+    """In float32, where 1 − 1e-8 is 1. KL(1 − 1e-8 ‖ 1e-8) = 18.42."""
+    gap = gap_of([1.0, 1.0, 1.0], [1.0, 1e-30, 0.5], [0.0] * 3, [0, 1, 2])
+    gap = SamplerGap(*(x.float() for x in gap))
+    assert MASKS["kpop"].keep(gap, 2.0).tolist() == [True, False, False]
+    assert MASKS["kpop"].keep(gap, 18.5).tolist() == [True, True, True]
+    assert reference.bernoulli_kl(1 - 1e-8, 1e-8) == pytest.approx(18.42, abs=0.01)
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=lambda mask: mask.name)
+def test_where_policy_and_sampler_are_one_nothing_is_left_out(mask):
+    same = gap_of([0.1, 0.9, 1.0], [0.1, 0.9, 1.0], [1.0, -1.0, 0.0], [0, 0, 1])
+    assert mask.keep(same, *mask.published).all()
+
+
+@pytest.mark.parametrize(
+    ("masks", "words"),
+    [
+        ({"ice_pop": [0.5, 5.0]}, "unknown key 'off_policy_masks.ice_pop'; did you mean"),
+        ({"icepop": [0.5]}, r"off_policy_masks.icepop must be \[lower, upper\], got \[0.5\]"),
+        ({"outlier": [5.0, 0.5]}, r"off_policy_masks.outlier must be \[lower, upper\]"),
+        ({"kpop": [1.0, 2.0]}, "off_policy_masks.kpop must be one number"),
+    ],
+)
+def test_wrong_bounds_are_refused(masks, words):
+    with pytest.raises(ValueError, match=words):
+        bounds_of(masks)
+
+
+# -- rows, chunks, order --------------------------------------------------------------------------
+
+
+class FixedScorer:
+    """Gives each row the policy's log-probabilities that it is made with, in chunks of `size`."""
+
+    def __init__(self, logps, size):
+        self.logps, self.size = logps, size
+        self.ranks = SimpleNamespace(gather=list)
+
+    def logps_of(self, rows, model):
+        return [(row, self.logps[id(row)]) for row in rows]
+
+    def layouts(self, rows, model):
+        return [rows[at : at + self.size] for at in range(0, len(rows), self.size)]
+
+
+def random_rollouts(draw, number):
+    """Rollouts of one to three rows with one or two steps each, and the policy's
+    log-probabilities by row."""
+    rollouts, logps = [], {}
+    for _ in range(number):
+        rows = []
+        for _ in range(draw.randint(1, 3)):
+            ends = sorted(draw.sample(range(2, 9), draw.randint(2, 3)))
+            spans = [StepSpan(0, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(ends))]
+            mask = np.zeros(9, np.int64)
+            mask[ends[0] : ends[-1]] = 1
+            sampler = np.array([draw.uniform(-3, 0) for _ in mask])
+            row = TrainRow(
+                np.arange(9, dtype=np.int32), mask, sampler, tuple(spans), draw.random() < 0.9,
+                np.array([draw.gauss(0, 1) for _ in mask]),
+            )  # fmt: skip
+            own = [min(x + draw.gauss(0, 0.5), 0.0) for x in sampler]
+            logps[id(row)] = torch.tensor(own, dtype=torch.float64)
+            rows.append(row)
+        rollouts.append(TrainRollout(Rollout("", 0, 0, "", {}, {}, (), ()), rows, True))
+    return rollouts, logps
+
+
+def kept_places(rollouts, logps, size):
+    """Mask → the (row, position) of the tokens that it keeps, in chunks of `size` rows."""
+    args = GRPOEnvConfig("unused", use_cpu=True, report_to="none", off_policy_masks=TIGHT)
+    loss = MicroBatchLoss(FixedScorer(logps, size), args, None, 0.0)
+    result = {name: set() for name in TIGHT}
+    for rows in loss.layouts(None, rollouts):
+        chunk = collate(rows, torch.device("cpu"), torch.float64)
+        own = torch.cat(
+            [logps[id(row)][chunk.position[chunk.row == n]] for n, row in enumerate(rows)]
+        )
+        for name, keep in kept_by(bounds_of(TIGHT), own, chunk).items():
+            places = zip(chunk.row[keep.numpy()], chunk.position[keep.numpy()], strict=True)
+            result[name] |= {(id(rows[row]), int(at)) for row, at in places}
+    return result
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5))
+def test_chunks_and_the_order_of_rows_and_rollouts_change_no_mask(seed, number, size):
+    draw = random.Random(seed)
+    rollouts, logps = random_rollouts(draw, number)
+    whole = kept_places(rollouts, logps, 1000)
+    assert kept_places(rollouts, logps, size) == whole
+    draw.shuffle(rollouts)
+    for rollout in rollouts:
+        draw.shuffle(rollout.rows)
+    assert kept_places(rollouts, logps, size) == whole
+
+
+def test_a_row_without_log_probabilities_of_its_sampler_counts_as_on_policy():
+    rollouts, logps = random_rollouts(random.Random(0), 30)
+    kept = kept_places(rollouts, logps, 7)
+    unknown = [row for r in rollouts for row in r.rows if not row.sampled]
+    places = {(id(row), int(at)) for row in unknown for at in np.flatnonzero(row.agent_token_mask)}
+    of_tokens = [name for name, mask in MASKS.items() if not mask.needs_rollout_gap]
+    assert places and all(places <= kept[name] for name in of_tokens)
+    alone = [r for r in rollouts if not any(row.sampled for row in r.rows)]
+    assert alone and {id(row) for r in alone for row in r.rows} <= {i for i, _ in kept["outlier"]}
+
+
+def test_the_bounds_of_these_tests_leave_out_some_tokens_and_keep_others():
+    rollouts, logps = random_rollouts(random.Random(0), 30)
+    total = sum(r.agent_tokens for r in rollouts)
+    for name, kept in kept_places(rollouts, logps, 7).items():
+        assert 0.1 * total < len(kept) < 0.95 * total, name
+
+
+# -- in the loss ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*MASKS, "all"])
+def test_the_gradient_is_the_references(make_exact, tiny_llama, name):
+    masks = TIGHTER if name == "all" else {name: TIGHTER[name]}
+    cell = Cell(tiny_llama.double(), 8)
+    trainer = make_exact(cell, loss_type="dapo", num_iterations=2, off_policy_masks=masks)
+    agrees(trainer, cell)
+    share = trainer._metrics["train"]["masked" if name == "all" else f"masked/{name}"]
+    assert 0.05 < share[0] < 1
+
+
+OTHER_WAYS = {
+    "chunks": {"max_tokens_per_forward": 40},
+    "accumulation": {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4},
+    "a row per step": {"train_on": "steps"},
+}
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS)
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_rows_chunks_and_accumulation_do_not_change_the_gradient(
+    make_exact, tiny_llama, way, iterations
+):
+    masks = {name: bounds for name, bounds in TIGHTER.items() if name not in ("icepop", "kpop")}
+    gradients = []
+    for options in ({"max_tokens_per_forward": 10_000}, OTHER_WAYS[way]):
+        on = options.get("train_on", "rollout")
+        cell = Cell(tiny_llama.double(), 8, train_on=on, off_policy=iterations == 2)
+        trainer = make_exact(
+            cell, loss_type="grpo", num_iterations=iterations, off_policy_masks=masks, **options
+        )
+        gradients.append(window(trainer)[1])
+    assert gradients[0].norm() > 1e-3
+    assert distance(*gradients) < 1e-5
+
+
+def test_what_is_left_out_does_not_raise_the_weight_of_the_rest(make_exact, tiny_llama):
+    """Loss weights are those without masks: the gradient is that of the same rollouts with
+    advantage 0 where a mask leaves tokens out."""
+    cell = Cell(tiny_llama.double(), 8)
+    trainer = make_exact(cell, num_iterations=2, off_policy_masks={"icepop": TIGHT["icepop"]})
+    _, masked = window(trainer)
+    number = 0
+    for rollout in cell.rollouts:
+        for row in rollout.rows:
+            with torch.no_grad():
+                now = reference.log_probabilities(tiny_llama, row.token_ids.tolist())[0]
+            ratio = (now - torch.from_numpy(row.logprobs)).exp().numpy()
+            low, high = TIGHT["icepop"]
+            cell.advantages[number] *= (ratio >= low) & (ratio <= high)
+            number += 1
+    _, zeroed = window(make_exact(cell, num_iterations=2))
+    assert distance(masked, zeroed) < 1e-9
+
+
+# -- in training ----------------------------------------------------------------------------------
+
+
+class OtherWeights(EmbeddedEngine):
+    """Samples from a copy of the first weights with noise, whatever is trained."""
+
+    def __init__(self, model, tokenizer):
+        other, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for p in other.parameters():
+                p.add_(p.std() * torch.randn(p.shape, generator=generator))
+        super().__init__(other, tokenizer, capacity=8)
+
+    def update_weights(self, update):
+        self.policy_version = update.version
+
+
+def test_a_training_step_with_all_masks(make_trainer, tiny_llama, chat_tokenizer):
+    engine = OtherWeights(tiny_llama, chat_tokenizer)
+    before = copy.deepcopy(tiny_llama.state_dict())
+    trainer = make_trainer(engine=engine, num_iterations=2, max_steps=2, off_policy_masks=TIGHTER)
+    trainer.train()
+    first, second = (entry for entry in trainer.state.log_history if "masked" in entry)
+    assert 0 < first["masked"] < 1 and 0 < second["masked"] < 1
+    assert all(0 <= first[f"masked/{name}"] <= first["masked"] for name in MASKS)
+    assert math.isfinite(second["loss"])
+    assert any(not torch.equal(p, before[name]) for name, p in tiny_llama.state_dict().items())
+
+
+def test_an_engine_with_the_trainers_weights_leaves_nothing_out(make_trainer):
+    published = {name: list(mask.published) for name, mask in MASKS.items()}
+    trainer = make_trainer(max_steps=1, off_policy_masks=published)
+    trainer.train()
+    logged = trainer.state.log_history[0]
+    assert {logged[name] for name in logged if name.startswith("masked")} == {0.0}
