@@ -28,10 +28,8 @@ ENVIRONMENTS: dict[str, dict[str, Any]] = {
     "ClassicalReasoning": {},
     "TextWorld": {"workers": 0},
     "ALFWorld": {"workers": 0},
-    "Gymnasium/Blackjack": {},
     "Gymnasium/Taxi": {},
     "Gymnasium/FrozenLake": {},
-    "Gymnasium/CliffWalking": {},
     "TextArena/GuessTheNumber": {},
     "TextArena/Mastermind": {},
 }
@@ -508,7 +506,7 @@ def credit() -> Items:
 def _batches() -> dict[str, Any]:
     batches = {}
     tok = _tokenizer("append")
-    for name in ("Toy", "Bandit", "Gymnasium/CliffWalking"):
+    for name in ("Toy", "Bandit"):
         for way, trial in TRIALS.items():
             env = agentsgym.make(name, tok, trial | {"max_steps_per_episode": 4})
             # Each rollout of a group must say other things: the agents draw anew for each.

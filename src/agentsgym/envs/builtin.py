@@ -14,8 +14,6 @@ TEXTARENA_GAMES = tuple(_TEXTARENA.split())
 GYMNASIUM_PRESETS = {
     "FrozenLake": "cross the ice without falling into a hole",
     "Taxi": "pick up a passenger and bring them to their destination",
-    "CliffWalking": "walk along a cliff to the goal",
-    "Blackjack": "one hand against the dealer",
 }
 
 
@@ -103,7 +101,7 @@ BUILTIN = table(
     *(
         BuiltinEnv(
             name=f"Gymnasium/{preset}",
-            path=f"agentsgym.envs.gymnasium.presets.Gymnasium{preset}Env",
+            path=f"agentsgym.envs.gymnasium.Gymnasium{preset}Env",
             help=f"Gymnasium's {preset}: {rules}.",
             page="gymnasium",
             extra="gymnasium",

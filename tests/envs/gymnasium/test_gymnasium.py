@@ -10,10 +10,9 @@ import gymnasium
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import EnvPool, make
-from agentsgym.envs.gymnasium import GymnasiumEnv
-from agentsgym.envs.gymnasium.adapter import action_word
+from agentsgym.envs.gymnasium import GymnasiumEnv, action_word
 
-PRESETS = ["FrozenLake", "Taxi", "CliffWalking", "Blackjack"]
+PRESETS = ["FrozenLake", "Taxi"]
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -21,13 +20,9 @@ def test_rows_make_the_same_environment_and_tasks_are_disjoint(name):
     env = make(f"Gymnasium/{name}", None, {"train_tasks": 20, "eval_tasks": 5})
     train, held_out = env.get_train_dataset(), env.get_eval_dataset()
     assert type(EnvPool().get(train[0])) is type(env)
-    if name == "CliffWalking":
-        assert train["task_data"] == held_out["task_data"] == [{"seed": 0}]
-        return
     assert (len(train), len(held_out)) == (20, 5)
     starts = [env._initialize_episode("s", row["task_data"]).text for row in [*train, *held_out]]
-    if name != "Blackjack":
-        assert len(set(starts)) == 25
+    assert len(set(starts)) == 25
 
 
 def test_rewards_are_gymnasiums_own():
@@ -42,22 +37,10 @@ def test_rewards_are_gymnasiums_own():
         assert (running.observation, reward) == (observation, paid)
 
 
-@pytest.mark.parametrize("name", ["FrozenLake", "Taxi", "CliffWalking"])
-def test_sessions_share_the_model_and_nothing_else(name):
-    env = make(f"Gymnasium/{name}")
-    one, two = (env._initialize_episode("s", {"seed": 0}) for _ in range(2))
-    assert one.raw is not two.raw and one.raw.P is two.raw.P
-    before = repr(two.raw.P), two.raw.s, two.raw.np_random.bit_generator.state
-    env._step_episode("s", one, next(iter(env.actions)))
-    env._step_episode("s", one, list(env.actions)[-1])
-    assert (repr(two.raw.P), two.raw.s, two.raw.np_random.bit_generator.state) == before
-
-
 def test_giving_up_is_no_way_to_save_time():
-    for name, worst in (("CliffWalking", -50.0), ("Taxi", -60.0), ("Blackjack", -1.0)):
-        batch = make(f"Gymnasium/{name}").run_trial([{"seed": 0}], ScriptedAgent(["nonsense"]))
-        assert batch["final_rewards"] == [worst]
-        assert batch.rollouts[0].episodes[0].stop_reason == "malformed"
+    batch = make("Gymnasium/Taxi").run_trial([{"seed": 0}], ScriptedAgent(["nonsense"]))
+    assert batch["final_rewards"] == [-60.0]
+    assert batch.rollouts[0].episodes[0].stop_reason == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -88,3 +71,5 @@ def test_an_environment_of_ones_own_takes_a_few_lines():
     )
     batch = env.run_trial([{"seed": 0}], ScriptedAgent(["north", *["east"] * 11, "south"]))
     assert batch["final_rewards"] == [-13.0]
+    tasks = (env.get_train_dataset(), env.get_eval_dataset())
+    assert [rows["task_data"][:] for rows in tasks] == [[{"seed": 0}], [{"seed": 0}]]

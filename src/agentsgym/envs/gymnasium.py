@@ -1,15 +1,13 @@
-"""The adapter: plays a Gymnasium environment with discrete actions as text."""
+"""Gymnasium environments with discrete actions, played as text; `Gymnasium/FrozenLake` and
+`Gymnasium/Taxi`."""
 
-import copy
-import hashlib
 import importlib
 import itertools
-import json
 import re
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,12 +15,13 @@ from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken, with_for
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.types import Tokenizer
+from agentsgym.types import Tokenizer, session_seed
 from agentsgym.types.text import short_repr
 
 EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
 
+MOST_ICE = 64
 _MAX_FRUITLESS = 2000
 
 
@@ -42,9 +41,9 @@ class GymnasiumEnv(ListedTasks):
     """A Gymnasium environment whose actions have names and whose observations become text.
 
     A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
-    `raw_options` (arguments of `gymnasium.make` for a task) and `identity` (equal for tasks that
-    are the same puzzle). `task_data` is `{"seed": int}`, the seed of the raw environment's
-    generator. Rewards are Gymnasium's.
+    `raw_options` (arguments of `gymnasium.make` for a task). `task_data` is `{"seed": int}`, the
+    seed of the raw environment's generator. Rewards are Gymnasium's. Tasks that begin with the same
+    text are one task.
     """
 
     env_id: ClassVar[str] = ""
@@ -53,10 +52,6 @@ class GymnasiumEnv(ListedTasks):
     wasted_step: ClassVar[float] = 0.0
     """Reward of a step without a valid move, and of each step that remains when an episode is given
     up: if time costs, invalid answers must not avoid that cost."""
-
-    shares_model: ClassVar[bool] = False
-    """Whether sessions may share the attributes of the raw environment that `reset` and `step` do
-    not assign, such as the read-only table `P`. Taxi's table takes 700 KB and 3 ms to make."""
 
     class Settings(EnvSettings):
         """The settings of a Gymnasium environment."""
@@ -82,10 +77,6 @@ class GymnasiumEnv(ListedTasks):
         """Arguments of `gymnasium.make` other than the id."""
         return {}
 
-    def identity(self, raw: Any, observation: Any, seed: int) -> Hashable:
-        """Equal for seeds that give the same task. By default every seed is a separate task."""
-        return seed
-
     # -- an episode -----------------------------------------------------------------------------
 
     def begin(self, task_data: Mapping[str, Any]) -> Running:
@@ -93,29 +84,27 @@ class GymnasiumEnv(ListedTasks):
         problem = self.check_task(task_data)
         if problem is not None:
             raise ValueError(problem)
-        raw = self._raw(task_data)
+        gymnasium = importlib.import_module("gymnasium")
+        options = self.raw_options(task_data)
+        raw = gymnasium.make(self.env_id, disable_env_checker=True, **options).unwrapped
         observation, _ = raw.reset(seed=task_data["seed"])
         return Running(raw, observation, text=self.describe(raw, observation))
-
-    def _raw(self, task_data: Mapping[str, Any]) -> Any:
-        options = json.dumps(self.raw_options(task_data))
-        if not self.shares_model:
-            return _make(self.env_id, options)
-        return copy.copy(_template(self.env_id, options))
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
         return self.begin(task_data)
 
     def _format_prompt(self, state: Running, step: int) -> str:
         words = ", ".join(self.actions)
+        form = f"Answer with one of: {words}."
+        if step == 0 and not self.config.explain_actions:
+            return f"{self.rules}\n{form}\n\n{state.text}"
         if step == 0:
-            if not self.config.explain_actions:
-                return f"{self.rules}\nAnswer with one of: {words}.\n\n{state.text}"
-            form = f"Answer with one of: {words}."
             return with_form(f"{self.rules}\n\n{state.text}\n", form, self.example_action(state))
-        if state.malformed:
-            return f"That named no single action. Answer with one of: {words}.\n\n{state.text}"
-        return state.text
+        return (
+            f"That named no single action. {form}\n\n{state.text}"
+            if state.malformed
+            else state.text
+        )
 
     def _step_episode(
         self, session_id: str, state: Running, action: str
@@ -133,12 +122,8 @@ class GymnasiumEnv(ListedTasks):
         state.text = self.describe(state.raw, state.observation)
         info: dict[str, Any] = {"action": word, "anchor": self._anchor(state)}
         if state.terminated:
-            info |= self.ending(state, reward)
+            info |= {"win": reward > 0, "stop_reason": "win" if reward > 0 else "lost"}
         return state, reward, state.terminated, info
-
-    def ending(self, state: Running, reward: float) -> dict[str, Any]:
-        """The info of the last step: an episode is won if its last reward is positive."""
-        return {"win": reward > 0}
 
     def _anchor(self, state: Running) -> str:
         return f"{state.observation} after {state.steps}"
@@ -177,40 +162,23 @@ class GymnasiumEnv(ListedTasks):
 
     @cached_property
     def _split(self) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
-        """Seeds of training and evaluation tasks, split by the tasks' identities."""
-        train: list[dict[str, int]] = []
-        held_out: list[dict[str, int]] = []
-        seen: set[Hashable] = set()
+        """Seeds of training and evaluation tasks, split by the tasks' first texts."""
+        sides: tuple[list[dict[str, int]], ...] = [], []
         sizes = self.config.train_tasks, self.config.eval_tasks
+        seen: set[str] = set()
         fruitless = 0
         for seed in itertools.count():
-            running = self.begin({"seed": seed})
-            identity = self.identity(running.raw, running.observation, seed)
-            side, most = (held_out, sizes[1]) if _held_out(identity) else (train, sizes[0])
-            fresh = identity not in seen and len(side) < most
-            seen.add(identity)
+            text = self.begin({"seed": seed}).text
+            held_out = session_seed("gymnasium", text) % EVAL_SHARE == 0
+            fresh = text not in seen and len(sides[held_out]) < sizes[held_out]
+            seen.add(text)
             if fresh:
-                side.append({"seed": seed})
+                sides[held_out].append({"seed": seed})
             fruitless = 0 if fresh else fruitless + 1
-            if fruitless == _MAX_FRUITLESS or (len(train), len(held_out)) == sizes:
+            if fruitless == _MAX_FRUITLESS or tuple(map(len, sides)) == sizes:
                 break
-        only = (train or held_out) if len(seen) == 1 else None
-        return (only, only) if only else (train, held_out)
-
-
-def _make(env_id: str, options: str) -> Any:
-    gymnasium = importlib.import_module("gymnasium")
-    made = gymnasium.make(env_id, disable_env_checker=True, **json.loads(options))
-    return made.unwrapped
-
-
-_template = lru_cache(64)(_make)
-"""Raw environments by id and options; classes that share their model copy them."""
-
-
-def _held_out(identity: Hashable) -> bool:
-    digest = hashlib.blake2b(repr(identity).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % EVAL_SHARE == 0
+        train, held = sides
+        return (train or held, held or train) if len(seen) == 1 else (train, held)
 
 
 def action_word(action: str, words: Collection[str]) -> str | None:
@@ -226,3 +194,99 @@ def action_word(action: str, words: Collection[str]) -> str | None:
     spoken_words = set(re.findall(r"[^\W_]+", text.casefold()))
     matches = [word for word in words if word.casefold() in spoken_words]
     return matches[0] if len(matches) == 1 and not negates(text) else None
+
+
+class GymnasiumFrozenLakeEnv(GymnasiumEnv):
+    """Gymnasium's FrozenLake: cross the ice without falling into a hole. The goal pays 1.0.
+
+    Maps are drawn from the seed (`map="random"`, always solvable) or are Gymnasium's fixed ones.
+    With `slippery=True` two of three steps go in a wrong direction, as in Gymnasium.
+    """
+
+    env_id = "FrozenLake-v1"
+    actions: ClassVar[Mapping[str, int]] = {"left": 0, "down": 1, "right": 2, "up": 3}
+    rules = (
+        "You (A) walk over a frozen lake. Reach the goal (G) and do not step into a hole (H); "
+        "F is firm ice."
+    )
+    reward_range = (0.0, 1.0)
+
+    class Settings(GymnasiumEnv.Settings):
+        """The settings of FrozenLake."""
+
+        max_steps_per_episode: int = 30
+        map: Literal["random", "4x4", "8x8"] = Field("random", description="the lake")
+        size: int = Field(
+            4, ge=2, le=MOST_ICE, description=f"side of a random lake, at most {MOST_ICE}"
+        )
+        slippery: bool = Field(False, description="whether steps may go in a wrong direction")
+
+    config: Settings
+
+    def raw_options(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """The map, as rows of letters."""
+        options: dict[str, Any] = {"is_slippery": self.config.slippery}
+        if self.config.map != "random":
+            return options | {"map_name": self.config.map}
+        module = importlib.import_module("gymnasium.envs.toy_text.frozen_lake")
+        rows = module.generate_random_map(size=self.config.size, seed=task_data["seed"])
+        return options | {"desc": rows}
+
+    def describe(self, raw: Any, observation: Any) -> str:
+        """The map with A where the agent stands."""
+        rows = [[cell.decode() for cell in row] for row in raw.desc]
+        r, c = divmod(int(observation), raw.ncol)
+        rows[r][c] = "A"
+        lake = "\n".join(" ".join(row) for row in rows)
+        return f"{lake}\nYou are in row {r + 1}, column {c + 1}."
+
+
+class GymnasiumTaxiEnv(GymnasiumEnv):
+    """Gymnasium's Taxi: pick up a passenger and bring them to their destination.
+
+    Each step pays -1, an illegal pickup or dropoff -10, the right dropoff 20. An episode that is
+    given up also pays for the steps that remained.
+    """
+
+    env_id = "Taxi-v4"
+    actions: ClassVar[Mapping[str, int]] = {
+        "south": 0,
+        "north": 1,
+        "east": 2,
+        "west": 3,
+        "pickup": 4,
+        "dropoff": 5,
+    }
+    rules = (
+        "You drive a taxi (T) on a grid; walls are |. Fetch the passenger with pickup and let "
+        "them out at their destination with dropoff. Every step costs 1, a wrong pickup or "
+        "dropoff 10, the right dropoff earns 20."
+    )
+    wasted_step = -1.0
+    reward_range = (float("-inf"), 20.0)
+
+    class Settings(GymnasiumEnv.Settings):
+        """The settings of Taxi."""
+
+        max_steps_per_episode: int = 60
+
+    config: Settings
+
+    def describe(self, raw: Any, observation: Any) -> str:
+        """The grid, and the positions of taxi, passenger and destination."""
+        row, column, passenger, destination = (int(i) for i in raw.decode(int(observation)))
+        grid = [[cell.decode() for cell in line] for line in raw.desc]
+        grid[row + 1][2 * column + 1] = "T"
+        stands = "RGYB"
+        where = "in the taxi" if passenger == 4 else f"at {stands[passenger]}"
+        return (
+            "\n".join("".join(line) for line in grid)
+            + f"\nTaxi in row {row + 1}, column {column + 1}. Passenger {where}. "
+            + f"Destination {stands[destination]}."
+            + self._stands(raw)
+        )
+
+    def _stands(self, raw: Any) -> str:
+        places = zip("RGYB", raw.locs, strict=True)
+        listed = ", ".join(f"{name} row {r + 1} column {c + 1}" for name, (r, c) in places)
+        return f" Stands: {listed}."
