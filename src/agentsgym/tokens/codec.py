@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from posixpath import commonprefix
 from typing import Any
 
-from agentsgym.tokens.control import ControlTokens, map_texts
+from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.plain import (
     THESE_DO,
     Bridge,
@@ -38,6 +38,7 @@ from agentsgym.tokens.template import (
 from agentsgym.tokens.tool_calls import CallReader, ParsedAnswer
 from agentsgym.types import Message, Tokenizer, ToolSchema
 from agentsgym.types.records import ToolFunction
+from agentsgym.types.text import map_texts
 
 logger = logging.getLogger(__name__)
 

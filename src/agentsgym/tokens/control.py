@@ -9,7 +9,7 @@ encoded in one piece.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -146,15 +146,6 @@ class ControlTokens:
 
     def _ids_of(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False))
-
-
-def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A value of lists and dicts with each text in it changed, keys too."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {map_texts(key, change): map_texts(one, change) for key, one in value.items()}
-    return [map_texts(one, change) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _between_marks(match: re.Match[str]) -> str:

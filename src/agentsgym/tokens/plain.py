@@ -5,10 +5,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentsgym.tokens.control import ControlTokens, map_texts
+from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.tool_calls import FAMILIES, ParsedAnswer
 from agentsgym.types import Message, Tokenizer, ToolSchema
+from agentsgym.types.text import map_texts
 
 THESE_DO = f"templates of these families can be used with tools: {FAMILIES}"
 NO_TEMPLATE = f"a tokenizer without a chat template has no tool calls; {THESE_DO}"

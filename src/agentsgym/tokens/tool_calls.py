@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from agentsgym.tokens.control import added_tokens, map_texts
+from agentsgym.tokens.control import added_tokens
 from agentsgym.tokens.speech import BLOCKS, ActionText
 from agentsgym.types import Message, ToolCall, ToolSchema
 from agentsgym.types.records import ToolFunction
-from agentsgym.types.text import clean_text
+from agentsgym.types.text import clean_text, map_texts
 
 # Noncharacters of Unicode: one that a text does not contain breaks up markers that it spells.
 _MARKS = tuple(map(chr, range(0xFDD2, 0xFDF0)))

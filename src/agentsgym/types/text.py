@@ -11,7 +11,7 @@ import json
 import math
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 from typing import Any
 from uuid import UUID
@@ -106,6 +106,15 @@ def _key(key: Any) -> str:
     return clean_text(key) if isinstance(key, str) else short_repr(key)
 
 
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A value of lists and dicts with each text in it changed, keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {map_texts(key, change): map_texts(one, change) for key, one in value.items()}
+    return [map_texts(one, change) for one in value] if isinstance(value, list | tuple) else value
+
+
 # -- text on a terminal -------------------------------------------------------------------------
 
 # Control characters (except line ends and tabs), marks that change the writing direction, line
@@ -149,11 +158,6 @@ def remember_secret(value: str) -> None:
     """Mask `value` from now on. Values shorter than six characters are not remembered."""
     if len(value) >= _SHORTEST:
         _KNOWN.add(value)
-
-
-def knows_secrets() -> bool:
-    """Whether a secret has been remembered."""
-    return bool(_KNOWN)
 
 
 def mask_secrets(text: str) -> str:

@@ -7,30 +7,20 @@ being written.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain
-from operator import attrgetter
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 import pyarrow as pa
 
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.runs.files.parquet import list_of, required
+from agentsgym.runs.files.parquet import list_of
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
-from agentsgym.types.text import (
-    clean_text,
-    finite,
-    knows_secrets,
-    mask_known,
-    mask_secrets,
-    masked,
-    plain,
-)
+from agentsgym.types.text import clean_text, finite, map_texts, mask_known, masked, plain
 from agentsgym.types.tool_actions import checked_calls
 
 
@@ -46,102 +36,53 @@ class StoredRollout:
     advantages: tuple[Floats, ...] | None = None
     dataset: str | None = None
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, StoredRollout):
-            return NotImplemented
-        names = ("rollout", "phase", "step", "dataset")
-        mine, theirs = self.advantages or (), other.advantages or ()
-        return (
-            all(getattr(self, name) == getattr(other, name) for name in names)
-            and len(mine) == len(theirs)
-            and all(map(np.array_equal, mine, theirs))
-        )
-
 
 # -- columns --------------------------------------------------------------------------------------
 
-_OPTIONAL = {
-    "dataset", "final_reward", "error", "system", "written", "anchor", "token_rewards",
-    "given_rewards", "advantages", "tool_calls", "tool_call_id", "name",
-}  # fmt: skip
-"""Columns whose values may be null."""
+_KINDS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+_NOT_STORED: dict[type, set[str]] = {Row: {"session_id", "group", "rollout", "failed"}}
+"""Fields that follow from the rollout."""
+
+_ADDED: dict[type, list[pa.Field]] = {
+    Row: [pa.field("advantages", list_of(pa.float64()))],
+    Rollout: [pa.field("final_reward", pa.float64())],
+}
 
 
-def _fields(kinds: Mapping[str, pa.DataType]) -> list[pa.Field]:
-    return [
-        pa.field(name, kind) if name in _OPTIONAL else required(name, kind)
-        for name, kind in kinds.items()
+def _fields(kind: type) -> list[pa.Field]:
+    """A column for each field of a record."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = [name for name in hints if name not in _NOT_STORED.get(kind, ())]
+    return [*(_field(name, hints[name]) for name in names), *_ADDED.get(kind, ())]
+
+
+def _field(name: str, hint: Any) -> pa.Field:
+    may_lack = get_origin(hint) is NotRequired
+    options = get_args(hint) if may_lack or get_origin(hint) in (Union, UnionType) else (hint,)
+    (kind,) = (option for option in options if option is not NoneType)
+    return pa.field(name, _kind(kind), nullable=may_lack or len(options) > 1)
+
+
+def _kind(hint: Any) -> pa.DataType:
+    """Arrow's type for values of a type hint; a text for words, and for free-form data, as JSON."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return list_of(_kind(arguments[0]))
+    if origin is np.ndarray:
+        return list_of(pa.from_numpy_dtype(get_args(arguments[1])[0]))
+    if is_dataclass(hint) or is_typeddict(hint):
+        return pa.struct(_fields(hint))
+    return _KINDS.get(hint, pa.string())
+
+
+_OF_A_STORED = ("phase", "step", "dataset")
+SCHEMA = pa.schema(
+    [
+        *(_field(name, get_type_hints(StoredRollout)[name]) for name in _OF_A_STORED),
+        *_fields(Rollout),
     ]
-
-
-def _structs(kinds: Mapping[str, pa.DataType]) -> pa.DataType:
-    return list_of(pa.struct(_fields(kinds)))
-
-
-_STEP = {
-    "index": pa.int64(),
-    "kind": pa.string(),
-    "observation": pa.string(),
-    "action": pa.string(),
-    "reward": pa.float64(),
-    "penalty": pa.float64(),
-    "done": pa.bool_(),
-    "malformed": pa.bool_(),
-    "truncated": pa.bool_(),
-    "info": pa.string(),
-    "anchor": pa.string(),
-    "token_rewards": list_of(pa.float64()),
-}
-_MESSAGE = {
-    "role": pa.string(),
-    "content": pa.string(),
-    "tool_calls": pa.string(),
-    "tool_call_id": pa.string(),
-    "name": pa.string(),
-}
-_EPISODE = {
-    "index": pa.int64(),
-    "reward": pa.float64(),
-    "score_weight": pa.float64(),
-    "stop_reason": pa.string(),
-    "continues": pa.bool_(),
-    "system": pa.string(),
-    "steps": _structs(_STEP),
-    "written": _structs(_MESSAGE),
-}
-_SPAN = {"episode": pa.int64(), "step": pa.int64(), "start": pa.int64(), "stop": pa.int64()}
-_NUMBERS = {
-    "token_ids": list_of(pa.int32()),
-    "logprobs": list_of(pa.float32()),
-    "given_rewards": list_of(pa.float64()),
-    "advantages": list_of(pa.float64()),
-}
-_ROW = {
-    "begins": pa.string(),
-    "rewrites": pa.string(),
-    "sampled": pa.bool_(),
-    "spans": _structs(_SPAN),
-    **_NUMBERS,
-}
-_ROLLOUT = {
-    "session_id": pa.string(),
-    "group": pa.int64(),
-    "index": pa.int64(),
-    "seed": pa.int64(),
-    "policy_version": pa.int64(),
-    "env_class_path": pa.string(),
-    "env_config": pa.string(),
-    "task_data": pa.string(),
-    "reward_placement": pa.string(),
-    "final_reward_placement": pa.string(),
-    "final_reward": pa.float64(),
-    "error": pa.string(),
-    "episodes": _structs(_EPISODE),
-    "rows": _structs(_ROW),
-}
-_OF_A_STORED = {"phase": pa.string(), "step": pa.int64(), "dataset": pa.string()}
-SCHEMA = pa.schema(_fields(_OF_A_STORED | _ROLLOUT))
-
+)
+_ARRAYS = ("token_ids", "logprobs", "given_rewards", "advantages")
 _OUR_WORDS = {"reward_placement", "final_reward_placement", "kind", "begins", "rewrites"}
 """Columns in which no secret of a user is looked for."""
 
@@ -151,100 +92,40 @@ _OUR_WORDS = {"reward_placement", "final_reward_placement", "kind", "begins", "r
 
 def table_of(stored: Sequence[StoredRollout]) -> pa.Table:
     """Rollouts as a table, with the remembered secrets masked in all texts."""
-    rollouts = [one.rollout for one in stored]
-    configs = {id(rollout.env_config): rollout.env_config for rollout in rollouts}
-    texts = {key: _json(masked(plain(config))) for key, config in configs.items()}
-    advantages = [own for one in stored for own in one.advantages or [None] * len(one.rollout.rows)]
-    columns = _columns(
-        rollouts,
-        _ROLLOUT,
-        env_config=[texts[id(rollout.env_config)] for rollout in rollouts],
-        task_data=_jsons(rollout.task_data for rollout in rollouts),
-        final_reward=[finite(rollout.final_reward) for rollout in rollouts],
-        error=[None if r.error is None else _text(mask_secrets(r.error)) for r in rollouts],
-        episodes=_episodes([rollout.episodes for rollout in rollouts]),
-        rows=_rows([rollout.rows for rollout in rollouts], advantages),
-    )
-    return pa.Table.from_arrays([*_columns(stored, _OF_A_STORED), *columns], schema=SCHEMA)
+    return pa.Table.from_pylist([_data(one) for one in stored], SCHEMA)
 
 
-def _episodes(lists: Sequence[Sequence[Episode]]) -> pa.Array:
-    episodes = list(chain.from_iterable(lists))
-    steps = [episode.steps for episode in episodes]
-    info = _jsons(step.info for step in chain.from_iterable(steps))
-    written = [
-        episode.written and [_written(message) for message in episode.written]
-        for episode in episodes
-    ]
-    return _lists(lists, _EPISODE, steps=_lists(steps, _STEP, info=info), written=written)
+def _data(one: StoredRollout) -> dict[str, Any]:
+    data: dict[str, Any] = _plain(one.rollout)
+    for row, advantages in zip(data["rows"], one.advantages or (), strict=bool(one.advantages)):
+        row["advantages"] = advantages
+    return data | {
+        **{name: getattr(one, name) for name in _OF_A_STORED},
+        "env_config": _json(masked(plain(one.rollout.env_config))),
+        "final_reward": finite(one.rollout.final_reward),
+    }
 
 
-def _written(message: Message) -> dict[str, str]:
-    texts = {key: _text(value) for key, value in message.items() if isinstance(value, str)}
-    if "tool_calls" in message:
-        texts["tool_calls"] = _json(plain(message["tool_calls"]))
-    return texts
+def _plain(value: Any, name: str = "") -> Any:
+    """A value of the column `name`, as Arrow takes it. It takes the columns of a dict only."""
+    if isinstance(value, str):
+        return value if name in _OUR_WORDS else _text(value)
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name), one.name) for one in fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item, name) for item in value]
+    if isinstance(value, Mapping) and name == "written":
+        return {key: _plain(part, key) for key, part in value.items()}
+    return _json(plain(value)) if isinstance(value, Mapping | list) else value
 
 
-def _rows(lists: Sequence[Sequence[Row]], advantages: Sequence[Floats | None]) -> pa.Array:
-    spans = _lists([row.spans for row in chain.from_iterable(lists)], _SPAN)
-    return _lists(lists, _ROW, spans=spans, advantages=advantages)
-
-
-def _lists(
-    lists: Sequence[Sequence[Any]], kinds: Mapping[str, pa.DataType], **given: Any
-) -> pa.Array:
-    """Lists of records; `given` are columns of all of them, one after another."""
-    records = list(chain.from_iterable(lists))
-    structs = pa.StructArray.from_arrays(_columns(records, kinds, **given), fields=_fields(kinds))
-    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int32)
-    return pa.ListArray.from_arrays(offsets, structs, type=_structs(kinds))
-
-
-def _columns(
-    records: Sequence[Any], kinds: Mapping[str, pa.DataType], **given: Any
-) -> list[pa.Array]:
-    """A column of each kind: what is given for it, or else the records' attributes."""
-    columns = []
-    for name, kind in kinds.items():
-        values = given.get(name)
-        if values is None:
-            values = list(map(attrgetter(name), records))
-            if kind == pa.string() and name not in _OUR_WORDS:
-                values = [None if value is None else _text(value) for value in values]
-        columns.append(values if isinstance(values, pa.Array) else pa.array(values, kind))
-    return columns
-
-
-def _text(value: Any) -> str:
+def _text(value: str) -> str:
     return clean_text(mask_known(value))
-
-
-_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
-
-
-def _jsons(values: Iterable[Any]) -> list[str]:
-    values = list(values)
-    if not knows_secrets():
-        with suppress(Exception):  # one is not plain yet; a foreign class may raise anything
-            return [clean_text(_ENCODER.encode(value)) for value in values]
-    return [_json(plain(value)) for value in values]
 
 
 def _json(value: Any) -> str:
     """Plain data as JSON. Secrets are masked before JSON escapes them."""
-    return _ENCODER.encode(_masked(value))
-
-
-def _masked(value: Any) -> Any:
-    """Free-form data with the remembered secrets replaced in its texts and keys."""
-    if isinstance(value, str):
-        return mask_known(value)
-    if isinstance(value, list):
-        return [_masked(item) for item in value]
-    if isinstance(value, dict):
-        return {mask_known(key): _masked(item) for key, item in value.items()}
-    return value
+    return json.dumps(map_texts(value, mask_known), ensure_ascii=False, allow_nan=False)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -259,7 +140,7 @@ def rollouts_of(table: pa.Table) -> Iterator[StoredRollout]:
 
 def _rows_of(structs: pa.StructArray) -> list[dict[str, Any]]:
     """The rows of a rollout, their numbers as arrays."""
-    table, names = pa.Table.from_struct_array(structs), list(_NUMBERS)
+    table, names = pa.Table.from_struct_array(structs), list(_ARRAYS)
     rows: list[dict[str, Any]] = table.drop_columns(names).to_pylist()
     for name in names:
         for row, numbers in zip(rows, table.column(name), strict=True):
