@@ -95,9 +95,7 @@ def guessed(space: CodeSpace, player: Player, plan: TrialPlan, *known: int) -> G
             over = won or left == 1
             pending.append((part, episode + 1, plan.steps) if over else (part, episode, left - 1))
     count = sum(candidates.bit_count() for candidates in known)
-    score = sum(
-        plan.weight(e) * (wins[e] - plan.step_cost * guesses[e]) for e in range(plan.episodes)
-    )
+    score = sum(plan.weight(e) * wins[e] for e in range(plan.episodes))
     return Guessed(score / count, tuple(w / count for w in wins), tuple(g / count for g in guesses))
 
 

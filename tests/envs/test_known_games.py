@@ -10,13 +10,13 @@ from agentsgym.envs import ConfigError
 from agentsgym.types import TrialInfo
 
 TRIAL = {"episodes_per_trial": 2, "free_shots": 1}
-BARE = {"hints": 0, "split": "codes"}
+BARE = {"hints": 0}
 QUICK = {"table": "quickstart", "split": "hints", "hints": 2, "max_steps_per_episode": 8}
 PLAYED = {
     "a quickstart game": ("TwentyQuestions", {**QUICK, "answer_style": "echo"}),
     "paid information": ("TwentyQuestions", {**QUICK, "information_reward": 0.15}),
     "a bandit": ("Bandit", {"max_steps_per_episode": 4}),
-    "codes": ("Mastermind", {"colors": 3, "max_steps_per_episode": 2, "step_cost": 0.1, **BARE}),
+    "codes": ("Mastermind", {"colors": 3, "max_steps_per_episode": 2, **BARE}),
     "large codes": ("Mastermind", {"colors": 5, "length": 3, "eval_tasks_per_code": 1}),
     "a noisy place": ("Explore", {"noise": 0.3}),
     "two places": ("Explore", {"facts": 2, "noise": 0.1}),
@@ -104,11 +104,7 @@ def test_bad_tasks_are_refused(name, task):
 @pytest.mark.parametrize(
     ("name", "key", "config"),
     [
-        ("Bandit", "arm_names", {"arm_names": ["red", "Red", "blue"]}),
-        ("Mastermind", "color_names", {"color_names": ["a", "b", "c", "A"]}),
         ("Mastermind", "length", {"length": 6}),
-        ("Mastermind", "split", {"hints": 0}),
-        ("Mastermind", "step_cost", {"step_cost": 0.5}),
         ("Explore", "choices", {"choices": 6, "game": "switches"}),
         ("Explore", "right_reward", {"wrong_reward": 1.0}),
         ("Explore", "free_shots", {"free_shots": 2, "episodes_per_trial": 2}),

@@ -70,18 +70,6 @@ ContextLimit = Annotated[_Tokens | list[_Tokens] | None, AfterValidator(_one_or_
 """A number of tokens, or the smallest and largest of a range."""
 
 
-def _different_words(names: list[str] | None) -> list[str] | None:
-    """The names in lower case. Raises ValueError unless they are different words."""
-    words = [name.lower() for name in names or ()]
-    if not all(map(str.isalpha, words)) or len(set(words)) < len(words):
-        raise ValueError(f"must be different words, got {short_repr(names)}")
-    return names and words
-
-
-Words = Annotated[list[str] | None, AfterValidator(_different_words)]
-"""Different words, in lower case."""
-
-
 def _explained(text: str, values: Mapping[str, str]) -> str:
     return f"{text}: " + "; ".join(f"{name!r} {help}" for name, help in values.items())
 

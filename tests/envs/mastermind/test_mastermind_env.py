@@ -5,7 +5,7 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.envs.mastermind import MastermindEnv
 
-BARE = {"hints": 0, "split": "codes"}
+BARE = {"hints": 0}
 
 
 def make(**config):
@@ -19,7 +19,7 @@ def play(env, task, agent):
 
 
 def test_an_episode_in_words():
-    env = make(step_cost=0.1)
+    env = make()
     script = ScriptedAgent(["Blue, red.", "red blue"])
     episode = play(env, {"solution": "red blue", "seed": 1}, script).episodes[0]
     first, _, answer, _ = [message["content"] for message in episode.messages]
@@ -28,7 +28,7 @@ def test_an_episode_in_words():
     assert (form, example) == ("Answer with 2 colors only. For example:", "red green")
     assert hint.endswith("right colour.") and not hint.startswith("red blue")
     assert answer == "0 right place, 2 right colour."
-    assert [step.reward for step in episode.steps] == pytest.approx([-0.1, 0.9])
+    assert [step.reward for step in episode.steps] == [0.0, 1.0]
     assert episode.stop_reason == "win" and episode.win is True
 
 

@@ -83,17 +83,15 @@ def test_a_free_shot_by_hand():
         assert one.score == 3 / 4 and one.wins == (1 / 4, 3 / 4)
     for one in values(2, 2, 2, 2, 1):
         assert one.score == 1.0 and one.guesses[1] == 1.0
-    # Both scored: the mean of 1/4 and 3/4. With a cost of 0.1: each episode's one guess costs it.
+    # Both scored: the mean of 1/4 and 3/4.
     for one in values(2, 2, 1, 2, 0):
         assert one.score == 1 / 2
-    for one in values(2, 2, 1, 2, 1, 0.1):
-        assert one.score == pytest.approx(3 / 4 - 0.1)
 
 
 def test_fewest_guesses_on_average():
     """Fewest guesses on average: 45/16 for 4 colors on 2 pegs, 206/64 for 4 on 3."""
-    assert values(4, 2, 6, 1, 0, 0.1)[0].guesses == (45 / 16,)
-    assert values(4, 3, 6, 1, 0, 0.1)[0].guesses == (206 / 64,)
+    assert values(4, 2, 6)[0].guesses == (45 / 16,)
+    assert values(4, 3, 6)[0].guesses == (206 / 64,)
 
 
 def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
@@ -106,8 +104,7 @@ def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
         return max(after(known, guess, episode, left) for guess in range(len(space)))
 
     def after(known: frozenset[int], guess: int, episode: int, left: int) -> float:
-        weight = plan.weight(episode)
-        total = -weight * plan.step_cost * len(known)
+        weight, total = plan.weight(episode), 0.0
         for answer in {feedback(space.codes[guess], space.codes[i]) for i in known}:
             part = frozenset(
                 i for i in known if feedback(space.codes[guess], space.codes[i]) == answer
@@ -124,11 +121,11 @@ def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
 @pytest.mark.parametrize(
     ("size", "plan"),
     [
-        ((2, 2), (2, 1, 0, 0.1)),
-        ((3, 2), (3, 1, 0, 0.2)),
-        ((3, 2), (2, 2, 0, 0.1)),
-        ((3, 2), (1, 3, 1, 0.3)),
-        ((2, 3), (2, 2, 1, 0.0)),
+        ((2, 2), (2, 1, 0)),
+        ((3, 2), (3, 1, 0)),
+        ((3, 2), (2, 2, 0)),
+        ((3, 2), (1, 3, 1)),
+        ((2, 3), (2, 2, 1)),
     ],
 )
 def test_exact_play_against_plain_search(size, plan):

@@ -23,9 +23,8 @@ from agentsgym.envs.bandit.best_play import (
     trial_weights,
 )
 from agentsgym.envs.known_game import KnownGame
-from agentsgym.envs.settings import EnvSettings, Tasks, Words
+from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
-from agentsgym.types.names import ConfigError
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
@@ -63,8 +62,7 @@ class BanditEnv(KnownGame):
         """The settings of the bandit."""
 
         max_steps_per_episode: int = Field(8, description="pulls per episode")
-        arms: int = Field(3, ge=2, le=1000, description="number of arms")
-        arm_names: Words = Field(None, description="a word for each arm; colors by default")
+        arms: int = Field(3, ge=2, le=len(ARM_NAMES), description="number of arms")
         prior_alpha: float = Field(
             1.0, gt=0, description="the arms are drawn from Beta(alpha, beta)"
         )
@@ -82,19 +80,8 @@ class BanditEnv(KnownGame):
         super().__init__(tokenizer, env_config)
         self.pulls: int = self.config.max_steps_per_episode
         self.prior = (self.config.prior_alpha, self.config.prior_beta)
-        self.arm_names = self._names()
+        self.arm_names = ARM_NAMES[: self.config.arms]
         self._best_play: FiniteHorizon | None = None
-
-    def _names(self) -> tuple[str, ...]:
-        arms, names = self.config.arms, self.config.arm_names
-        if names is None and arms <= len(ARM_NAMES):
-            return ARM_NAMES[:arms]
-        if names is None or len(names) != arms:
-            raise ConfigError(
-                f"{self.name}: env_config.arm_names must be {arms} names (as many as 'arms'), "
-                f"got {names!r}"
-            )
-        return tuple(names)
 
     # -- an episode -----------------------------------------------------------------------------
 

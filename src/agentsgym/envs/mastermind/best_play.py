@@ -21,13 +21,12 @@ class TrialPlan:
     """A trial with one code, in which the player remembers its earlier episodes.
 
     Each of `episodes` has at most `steps` guesses and ends with the right one. The score is the
-    mean over the episodes after the first `free_shots` of [won] − step_cost · guesses.
+    share of episodes after the first `free_shots` that are won.
     """
 
     steps: int
     episodes: int = 1
     free_shots: int = 0
-    step_cost: float = 0.0
 
     def weight(self, episode: int) -> float:
         """The share of an episode's reward in the score."""
@@ -81,11 +80,10 @@ class ExactPlayer:
     """Maximizes the expected score of the whole trial, by dynamic programming over candidate sets.
 
     V(S, e, k), summed over the codes in S with k guesses left in episode e of weight w, is the
-    maximum over guesses g of −w·cost·|S| + [g ∈ S]·(w + K(e+1)) + Σ_f V(S_f, e, k−1), where f runs
-    over the other answers, V(S, e, 0) = V(S, e+1, steps), and K(e) is the score of a player who
-    knows the code from episode e on. Among plays with equal scores it prefers fewer guesses (by a
-    price of 1e-9 per guess). Bounds prune the search. Raises ValueError above `MAX_EXACT_CODES`
-    codes.
+    maximum over guesses g of [g ∈ S]·(w + K(e+1)) + Σ_f V(S_f, e, k−1), where f runs over the other
+    answers, V(S, e, 0) = V(S, e+1, steps), and K(e) is the score of a player who knows the code
+    from episode e on. Among plays with equal scores it prefers fewer guesses (by a price of 1e-9
+    per guess). Bounds prune the search. Raises ValueError above `MAX_EXACT_CODES` codes.
     """
 
     def __init__(self, space: CodeSpace, plan: TrialPlan) -> None:
@@ -96,8 +94,9 @@ class ExactPlayer:
         self._space = space
         self._plan = plan
         self._wins = [plan.weight(episode) for episode in range(plan.episodes)]
-        self._price = [win * plan.step_cost + _HURRY for win in self._wins]
-        self._known = [sum(self._wins[e:]) - sum(self._price[e:]) for e in range(plan.episodes + 1)]
+        self._known = [
+            sum(self._wins[e:]) - _HURRY * (plan.episodes - e) for e in range(plan.episodes + 1)
+        ]
         self._most_parts = max(len(space.parts(guess)) for guess in range(len(space)))
         self._solved: dict[tuple[int, int, int], tuple[float, int]] = {}
 
@@ -133,7 +132,7 @@ class ExactPlayer:
         self, parts: Sequence[tuple[Feedback, int]], episode: int, left: int, to_beat: float
     ) -> float:
         """A guess's value, or anything below `to_beat` if it cannot reach `to_beat`."""
-        value = -self._price[episode] * sum(part.bit_count() for _, part in parts)
+        value = -_HURRY * sum(part.bit_count() for _, part in parts)
         following = []
         for answer, part in parts:
             if answer == self._space.win:
@@ -157,9 +156,9 @@ class ExactPlayer:
         total, parts, rest = 0.0, 1, count
         for guesses in range(1, left + 1):
             solved = min(parts, rest)
-            total += solved * (self._wins[episode] - self._price[episode] * guesses + later)
+            total += solved * (self._wins[episode] - _HURRY * guesses + later)
             rest, parts = rest - solved, parts * (self._most_parts - 1)
-        return total + rest * (later - self._price[episode] * left)
+        return total + rest * (later - _HURRY * left)
 
 
 def _possible_first(space: CodeSpace, candidates: int, *, only: bool = False) -> Iterator[int]:

@@ -3,8 +3,8 @@
 
 A task is a code and its opening hints: other codes with the feedback that they would get. There are
 few codes, so holding some out would only teach a model never to guess them (a code that is never
-rewarded is always penalized). So by default every code is in training and in evaluation, but no
-(code, hints) pair is in both.
+rewarded is always penalized). So every code is in training and in evaluation, but no (code, hints)
+pair is in both; only without hints some codes are held out.
 """
 
 import itertools
@@ -127,17 +127,12 @@ def draw_hints(space: CodeSpace, solution: int, seed: int, count: int) -> tuple[
     return tuple(sorted(rng.sample(others, min(count, len(others)))))
 
 
-def split_by_codes(
-    space: CodeSpace, train_per_code: int, eval_per_code: int
-) -> tuple[list[Numbered], list[Numbered]]:
+def split_by_codes(space: CodeSpace) -> tuple[list[Numbered], list[Numbered]]:
     """A fifth of the codes is for evaluation, the others for training."""
     shuffled = sorted(range(len(space)), key=lambda i: session_seed("mastermind-split", i))
     held_out = sorted(shuffled[: max(1, len(space) // EVAL_SHARE)])
     train = sorted(set(shuffled) - set(held_out))
-    return (
-        [(code, seed) for seed in range(train_per_code) for code in train],
-        [(code, seed) for seed in range(eval_per_code) for code in held_out],
-    )
+    return [(code, 0) for code in train], [(code, 0) for code in held_out]
 
 
 def split_by_hints(

@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
 
 from pydantic import Field
 
@@ -24,7 +24,7 @@ from agentsgym.envs.mastermind.codes import (
     split_by_codes,
     split_by_hints,
 )
-from agentsgym.envs.settings import EnvSettings, TasksPerSolution, Words
+from agentsgym.envs.settings import EnvSettings, TasksPerSolution
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError
 
@@ -54,57 +54,37 @@ class MastermindEnv(KnownGame):
     """Find a code of colored pegs. Each guess gets the number of right and of misplaced pegs.
 
     `task_data` is `{"solution": "red blue", "seed": int}`; the opening hints are drawn from the
-    seed. The right guess earns 1.0 and ends the episode; every action costs `step_cost`. In a trial
-    the code and the hints stay the same.
+    seed. The right guess earns 1.0 and ends the episode. In a trial the code and the hints stay the
+    same.
     """
 
     class Settings(EnvSettings):
         """The settings of Mastermind."""
 
         max_steps_per_episode: int = Field(3, description="guesses per episode")
-        colors: int = Field(4, ge=2, le=MAX_CODES, description="number of colors")
-        color_names: Words = Field(None, description="a word for each color")
+        colors: int = Field(4, ge=2, le=len(COLORS), description="number of colors")
         length: int = Field(2, ge=1, le=10, description="pegs of a code")
-        step_cost: float = Field(0.0, ge=0, description="cost of each action")
         hints: int = Field(1, ge=0, le=MAX_CODES, description="opening hints in the first prompt")
-        split: Literal["hints", "codes"] = Field(
-            "hints", description="how training and evaluation tasks differ"
-        )
         train_tasks_per_code: TasksPerSolution = Field(12, description="training tasks per code")
         eval_tasks_per_code: TasksPerSolution = Field(3, description="evaluation tasks per code")
 
     config: Settings
-    reward_range = (-1.0, 1.0)
+    reward_range = (0.0, 1.0)
     reflect = "Note what you know about the code."
 
     def __init__(
         self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(tokenizer, env_config)
-        self._check_sizes()
-        names = self.config.color_names or COLORS[: self.config.colors]
-        self.color_names: tuple[str, ...] = tuple(names)
-        self.space = CodeSpace(self.config.colors, self.config.length)
-        self._players: dict[str, Player] = {}
-
-    def _check_sizes(self) -> None:
         config = self.config
-        colors, names, steps = config.colors, config.color_names, config.max_steps_per_episode
-        problems = {
-            "length": colors**config.length > MAX_CODES and f"gives more than {MAX_CODES} codes",
-            "color_names": (len(names) if names else len(COLORS)) < colors
-            and f"must have {colors} names, as many as 'colors'",
-            "split": config.split == "hints"
-            and not config.hints
-            and "must be 'codes' if 'hints' is 0",
-            "step_cost": config.step_cost * steps > 1
-            and f"must be at most 1/{steps} (an episode's -1)",
-        }
-        for key, problem in problems.items():
-            if problem:
-                raise ConfigError(
-                    f"{self.name}: env_config.{key} {problem}, got {getattr(config, key)!r}"
-                )
+        if config.colors**config.length > MAX_CODES:
+            raise ConfigError(
+                f"{self.name}: env_config.length gives more than {MAX_CODES} codes, got "
+                f"{config.length}"
+            )
+        self.color_names = COLORS[: config.colors]
+        self.space = CodeSpace(config.colors, config.length)
+        self._players: dict[str, Player] = {}
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -150,11 +130,10 @@ class MastermindEnv(KnownGame):
     ) -> tuple[CodeState, float, bool, dict[str, Any]]:
         guess = read_guess(action, self.color_names, self.config.length)
         after: CodeState = {**state, "steps": state["steps"] + 1, "reply": NO_GUESS}
-        win, consistent, reward = False, 0.0, -float(self.config.step_cost)
+        win, consistent = False, 0.0
         if guess is not None:
             answer = feedback(guess, state["solution"])
             win = answer == self.space.win
-            reward += win
             after["clues"] = (*state["clues"], (guess, answer))
             after["possible"] = self.space.narrow(state["possible"], guess, answer)
             after["reply"] = say_feedback(answer)
@@ -170,7 +149,7 @@ class MastermindEnv(KnownGame):
         if guess is None:
             info["malformed"] = True
         done = win or after["steps"] >= self.config.max_steps_per_episode
-        return after, reward, done, info
+        return after, float(win), done, info
 
     def _anchor(self, state: CodeState) -> str:
         """The information state: equal for equal feedback, in whatever order."""
@@ -193,12 +172,10 @@ class MastermindEnv(KnownGame):
         return code, tuple((hint, feedback(hint, code)) for hint in hints)
 
     def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
-        hints = self.config.hints
-        counts = (self.config.train_tasks_per_code, self.config.eval_tasks_per_code)
-        if self.config.split == "hints":
-            sides = split_by_hints(self.space, hints, *counts)
-        else:
-            sides = split_by_codes(self.space, *(counts if hints else (1, 1)))
+        config, space = self.config, self.space
+        counts = (config.train_tasks_per_code, config.eval_tasks_per_code)
+        hints = config.hints
+        sides = split_by_hints(space, hints, *counts) if hints else split_by_codes(space)
         return [
             {"solution": say_code(self.space.codes[code], self.color_names), "seed": seed}
             for code, seed in sides[held_out]
@@ -209,8 +186,7 @@ class MastermindEnv(KnownGame):
     @property
     def plan(self) -> TrialPlan:
         """The trial that a player plays: all episodes if they carry, else one episode."""
-        steps, cost = self.config.max_steps_per_episode, float(self.config.step_cost)
-        return TrialPlan(steps, *self.played_as_one, cost)
+        return TrialPlan(self.config.max_steps_per_episode, *self.played_as_one)
 
     def player(self, kind: str = "best") -> Player:
         """A reference player: "best" (exact up to 64 codes, else entropy), "exact" or

@@ -2,6 +2,5 @@
 
 from agentsgym.envs.command_game import GenerationFailed
 from agentsgym.envs.textworld.env import TextWorldEnv
-from agentsgym.envs.textworld.games import Recipe, recipe
 
-__all__ = ["GenerationFailed", "Recipe", "TextWorldEnv", "recipe"]
+__all__ = ["GenerationFailed", "TextWorldEnv"]

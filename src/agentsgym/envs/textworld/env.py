@@ -12,16 +12,14 @@ from pydantic import Field
 from agentsgym.envs.command_game import CommandGame, CommandGameEnv, anchor, contained
 from agentsgym.envs.extras import ensure, require
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder, task_directories
-from agentsgym.envs.textworld.games import Kind, details, distinct_seeds, ensure_games, recipe
+from agentsgym.envs.textworld.games import Recipe, details, distinct_seeds, ensure_games
 from agentsgym.types import (
     Tokenizer,
     checked_path,
     real_path,
 )
-from agentsgym.types.names import ConfigError
 
 LAST_SEED = 2**31 - 1
-_SIZE_KEYS = ("rooms", "objects", "quest_length", "ingredients", "level")
 _BLANK = re.compile(r"\n{3,}")
 _BANNER = "$$"
 
@@ -75,33 +73,20 @@ class TextWorldEnv(CommandGameEnv):
     `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
     cache (with `make(…, trust=True)` anywhere). With `reward="score"` a step earns its points
     divided by the game's maximum, so a perfect game earns 1.0; with `"progress"` it earns the
-    engine's intermediate reward (1, 0, -1); with `"win"` the winning step earns 1.0. A command that
-    is not admissible does not reach the engine (its "quit" or "restart" would break the game) and
-    counts as malformed.
+    engine's intermediate reward (1, 0, -1). A command that is not admissible does not reach the
+    engine (its "quit" or "restart" would break the game) and counts as malformed.
 
-    Raises MissingExtra if the extra `textworld` is not installed, and ConfigError for a size that
-    the kind of game does not have.
+    Raises MissingExtra if the extra `textworld` is not installed.
     """
 
     class Settings(CommandGameEnv.Settings):
         """The settings of TextWorld."""
 
         max_steps_per_episode: int = 30
-        kind: Kind = Field("custom", description="kind of game")
-        rooms: int | None = Field(
-            None, ge=1, le=30, description="custom (3) and cooking (1, 6, 9 or 12): rooms"
-        )
-        objects: int | None = Field(None, ge=1, le=100, description="custom (6): objects, at least")
-        quest_length: int | None = Field(
-            None, ge=1, le=30, description="custom (4): commands that the quest takes"
-        )
-        ingredients: int | None = Field(
-            None, ge=1, le=20, description="cooking (1): ingredients of the meal"
-        )
-        level: int | None = Field(
-            None, ge=1, le=300, description="coin_collector, treasure_hunter (5): difficulty"
-        )
-        reward: Literal["score", "progress", "win"] = Field("score", description="reward of a step")
+        rooms: int = Field(3, ge=1, le=30, description="number of rooms")
+        objects: int = Field(6, ge=1, le=100, description="number of objects, at least")
+        quest_length: int = Field(4, ge=1, le=30, description="commands that the quest takes")
+        reward: Literal["score", "progress"] = Field("score", description="reward of a step")
         cache_dir: OptionalPath = Field(
             None, description="folder for the games; None: ~/.cache/agentsgym/textworld"
         )
@@ -119,12 +104,7 @@ class TextWorldEnv(CommandGameEnv):
         ensure("textworld", "textworld")
         if self.config.reward == "progress":
             self.reward_range = (float("-inf"), float("inf"))
-        try:
-            self._recipe = recipe(
-                self.config.kind, {k: getattr(self.config, k) for k in _SIZE_KEYS}
-            )
-        except ValueError as error:
-            raise ConfigError(f"{self.name}: {error}") from error
+        self._recipe = Recipe(self.config.rooms, self.config.objects, self.config.quest_length)
         self._folder = cache_folder("textworld", self.config.cache_dir)
 
     # -- an episode -----------------------------------------------------------------------------
@@ -135,12 +115,9 @@ class TextWorldEnv(CommandGameEnv):
 
     def earned(self, game: AdventureGame) -> tuple[float, dict[str, Any]]:
         """What the setting `reward` says, and the engine's intermediate reward."""
-        reward = {
-            "score": game.points / max(1, game.max_score),
-            "progress": float(game.progress),
-            "win": float(game.won),
-        }[self.config.reward]
-        return reward, {"metrics": {"progress": float(game.progress)}}
+        progress, share = float(game.progress), game.points / max(1, game.max_score)
+        reward = share if self.config.reward == "score" else progress
+        return reward, {"metrics": {"progress": progress}}
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Games by kind, sizes and seed, made when they are first needed and stored in a cache folder."""
+"""Games by sizes and seed, made when they are first needed and stored in a cache folder."""
 
 import hashlib
 import importlib.metadata
@@ -6,25 +6,15 @@ import json
 import logging
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from agentsgym.child_process import python_environment, run_python
 from agentsgym.envs.command_game import GenerationFailed
 from agentsgym.envs.extras import ensure
 
-Kind = Literal["custom", "simple", "cooking", "coin_collector", "treasure_hunter"]
-SIZES: Mapping[str, Mapping[str, int]] = {
-    "custom": {"rooms": 3, "objects": 6, "quest_length": 4},
-    "simple": {},
-    "cooking": {"rooms": 1, "ingredients": 1},
-    "coin_collector": {"level": 5},
-    "treasure_hunter": {"level": 5},
-}
-"""Each kind's settings with their defaults."""
-COOKING_ROOMS = (1, 6, 9, 12)
 EVAL_SHARE = 3
 """One seed out of this many is for evaluation."""
 _MAX_ROUNDS = 4
@@ -36,47 +26,22 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A kind of game and its sizes; together with a seed it defines a game."""
+    """The sizes of a game; together with a seed they define it."""
 
-    kind: str
-    sizes: tuple[tuple[str, int], ...]
+    rooms: int
+    objects: int
+    quest_length: int
 
     @property
     def slug(self) -> str:
         """A folder name that is unique for this recipe."""
-        return "-".join([self.kind, *(f"{name}{value}" for name, value in self.sizes)])
+        return f"custom-rooms{self.rooms}-objects{self.objects}-quest_length{self.quest_length}"
 
     def arguments(self, seed: int) -> list[str]:
         """The arguments of `tw-make`, without the output path."""
-        sizes = dict(self.sizes)
-        own: Sequence[Any]
-        if self.kind == "custom":
-            own = ["custom", "--world-size", sizes["rooms"], "--nb-objects", sizes["objects"],
-                   "--quest-length", sizes["quest_length"]]  # fmt: skip
-        elif self.kind == "simple":
-            own = ["tw-simple", "--rewards", "dense", "--goal", "detailed"]
-        elif self.kind == "cooking":
-            own = ["tw-cooking", "--recipe", sizes["ingredients"], "--take", 1, "--go",
-                   sizes["rooms"], "--open", "--cook", "--cut", "--recipe-seed", seed]  # fmt: skip
-        else:
-            own = [f"tw-{self.kind}", "--level", sizes["level"]]
-        return [*map(str, own), "--seed", str(seed)]
-
-
-def recipe(kind: str, chosen: Mapping[str, int | None]) -> Recipe:
-    """The recipe with the chosen sizes, and the kind's defaults for the others.
-
-    Raises ValueError with the name of a setting that the kind does not have.
-    """
-    defaults = SIZES[kind]
-    for name, value in chosen.items():
-        if value is not None and name not in defaults:
-            allowed = ", ".join(defaults) or "no sizes"
-            raise ValueError(f"{name!r} is not a setting of {kind} games, which have {allowed}")
-    sizes = {name: chosen.get(name) or default for name, default in defaults.items()}
-    if kind == "cooking" and sizes["rooms"] not in COOKING_ROOMS:
-        raise ValueError(f"'rooms' of cooking games must be one of {COOKING_ROOMS}")
-    return Recipe(kind, tuple(sizes.items()))
+        sizes = ["--world-size", self.rooms, "--nb-objects", self.objects]
+        sizes += ["--quest-length", self.quest_length, "--seed", seed]
+        return ["custom", *map(str, sizes)]
 
 
 def game_path(root: Path, recipe: Recipe, seed: int) -> Path:
