@@ -107,7 +107,7 @@ def test_bad_usage_is_one_line(run_dir, arguments, words):
 def test_the_runs_own_estimator_is_first_and_named(run_dir):
     (run_dir / "config.yaml").write_text("train: {advantage_estimator: trial}\n")
     output = call(run_dir).stdout
-    assert output.index(" trial") < output.index(" grpo") and "was trained with trial." in output
+    assert output.index(" trial") < output.index(" rloo") and "was trained with trial." in output
 
 
 def test_a_directory_without_rollouts(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 
 from agentsgym.credit import StepTable
 from agentsgym.credit.processes import Move, Process, every_group, gradients
-from agentsgym.types.records import Floats
+from agentsgym.types.records import Flags, Floats
 
 GROUP = 3
 
@@ -119,6 +119,49 @@ def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
 
     extend((), 0)
     return Process(rng.normal(size=(len(states), 2)), tuple(trajectories))
+
+
+def markov_process(seed: int = 0) -> Process:
+    """3 steps, 3 actions, action 0 stops; state and action decide which of two states of the next
+    step follows and what is earned: 15 trajectories, whose futures are equal in equal states."""
+    rng = np.random.default_rng(seed)
+    theta, rewards = rng.normal(size=(2, 5, 3))
+    trajectories: list[tuple[Move, ...]] = []
+
+    def extend(moves: tuple[Move, ...], state: int) -> None:
+        step = len(moves)
+        for action in range(3):
+            longer = (*moves, Move(0, step, state, action, float(rewards[state, action])))
+            if action == 0 or step == 2:
+                trajectories.append(longer)
+            else:
+                extend(longer, 1 + 2 * step + (state + action) % 2)
+
+    extend((), 0)
+    return Process(theta, tuple(trajectories))
+
+
+def one_by_one(estimator: Callable[[StepTable], Floats]) -> Callable[[StepTable], Floats]:
+    """An estimator that looks at a whole batch, with each group as a batch of its own."""
+
+    def of_each(table: StepTable) -> Floats:
+        groups = table.group[table.rollout]
+        values = np.zeros(len(groups))
+        for group in np.unique(table.group):
+            values[groups == group] = estimator(_part(table, table.group == group))
+        return values
+
+    return of_each
+
+
+def _part(table: StepTable, rollouts: Flags) -> StepTable:
+    steps = rollouts[table.rollout]
+    per_rollout = ("group", "live", "final_reward", "env", "index")
+    columns = {
+        name: getattr(table, name)[rollouts if name in per_rollout else steps]
+        for name in StepTable.__slots__
+    }
+    return StepTable(**columns | {"rollout": np.cumsum(rollouts)[columns["rollout"]] - 1})
 
 
 Weights = Callable[[StepTable], Floats]

@@ -7,17 +7,21 @@ import numpy as np
 
 from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 
+OF_BATCHES = ("reinforce_pp",)
+"""Estimators whose numbers depend on the other groups of the batch."""
+
 
 @dataclass(frozen=True)
 class Did:
-    """A step: its reward, its number of agent tokens, the state it was taken in, its kind, and the
-    penalty in its reward."""
+    """A step: its reward, its number of agent tokens, the state it was taken in, its kind, the
+    penalty in its reward, and the token that its action repeats."""
 
     reward: float
     tokens: int = 2
     anchor: str | None = None
     kind: str = "action"
     penalty: float = 0.0
+    word: int = 2
 
 
 def rollout(
@@ -80,11 +84,11 @@ def _row(
     episodes: Sequence[int],
     padding: int,
 ) -> Row:
-    length = 2
+    ids = [1, 1]
     spans = []
     for e in episodes:
         for k, did in enumerate(steps[e]):
-            spans.append(StepSpan(e, k, length, length + did.tokens))
-            length += did.tokens + 1
-    length += padding
-    return Row(name, group, index, np.arange(length), np.zeros(length), tuple(spans))
+            spans.append(StepSpan(e, k, len(ids), len(ids) + did.tokens))
+            ids += [did.word] * did.tokens + [1]
+    ids += [1] * padding
+    return Row(name, group, index, np.array(ids), np.zeros(len(ids)), tuple(spans))

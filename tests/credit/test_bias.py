@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from agentsgym.credit import ESTIMATORS
+from agentsgym.credit.estimators.by_state import action_mean, g2po, gigpo
 from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
-from agentsgym.credit.estimators.gigpo import gigpo
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
 from agentsgym.credit.processes import compare
@@ -20,13 +20,16 @@ from credit.enumerable import (
     discounted,
     expectation,
     gradient_of_each,
+    markov_process,
     noted_process,
+    one_by_one,
     per_all_tokens,
     per_length,
     spelled_process,
     stopping_process,
     trial_process,
 )
+from credit.played import OF_BATCHES
 
 PROCESSES = 5
 VARIANTS = {
@@ -47,7 +50,10 @@ def own_reward(table):
 def of_steps(name):
     """The function of a step table that a variant is."""
     estimator, variant = VARIANTS[name]
-    return own_reward if estimator.per == "token" else partial(estimator, **variant.options)
+    if estimator.per == "token":
+        return own_reward
+    assign = partial(estimator, **variant.options)
+    return one_by_one(assign) if estimator.name in OF_BATCHES else assign
 
 
 def test_the_process_is_the_one_of_the_definition():
@@ -84,6 +90,14 @@ def test_unbiased_with_a_note_in_the_episode(name, seed):
     assert len(process.trajectories) == 13
     bias = compare(expectation(process, of_steps(name)), process.true_gradient())
     assert bias.error < 1e-9
+
+
+@pytest.mark.parametrize("estimator", [g2po, partial(action_mean, shrinkage=0.0)])
+def test_unbiased_where_the_state_decides_what_follows(estimator):
+    for seed in range(2):
+        process = markov_process(seed)
+        bias = compare(expectation(process, estimator), process.true_gradient())
+        assert bias.error < 1e-9
 
 
 @pytest.mark.parametrize("seed", range(3))

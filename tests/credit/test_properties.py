@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from agentsgym import RolloutBatch
 from agentsgym.credit import ESTIMATORS, advantages, table_of
 from agentsgym.credit.baselines import actions_before
-from credit.played import Did, rollout
+from credit.played import OF_BATCHES, Did, rollout
 
 # Name and options: every estimator in all its variants, and once with each discount and weight.
-NUMBERS = {"gamma": 0.5, "trial_gamma": 0.5, "step_weight": 2.0}
+NUMBERS = {
+    **{"gamma": 0.5, "trial_gamma": 0.5, "step_weight": 2.0, "history": 1, "alpha": 2.0},
+    **{"success": 0.5, "shrinkage": 1.0},
+}
 GRID = [(e.name, dict(variant.options)) for e in ESTIMATORS.values() for variant in e.variants]
 GRID += [
     (e.name, {option: value for option, value in NUMBERS.items() if option in e.options})
@@ -240,19 +243,30 @@ def by_token(plan):
     ]
 
 
+def _given(name, options):
+    """The options that are given, and "success" where the estimator has one and uses it."""
+    uses = "success" in ESTIMATORS[name].options and options.get("baseline", "") != "loo"
+    return set(options) | ({"success"} if uses else set())
+
+
 @quick
 @given(plans=batches(least_steps=1), constant=quarters)
 def test_a_constant_on_a_groups_rewards_changes_no_relative_advantage(plans, constant):
     """Domain: undiscounted, and episodes that were played (a constant has nowhere to go in one
-    without steps).
+    without steps); not where the batch is the baseline or the reward says what a success is.
 
-    "rloo", "gigpo" and "grpo": always, but scaled by the batch only where all groups of the
-    environment get the constant, since the divisor is the deviation of raw rewards.
+    "rloo", "grpo" and estimators by state: always, but scaled by the batch only where all groups
+    of the environment get the constant, since the divisor is the deviation of raw rewards.
     "step_return", "trial" and "trial_cv": where another live rollout of the group got to that
     step, or episode; elsewhere the baseline is 0 by definition.
     """
     for name, options in GRID:
-        if ESTIMATORS[name].per == "token" or "gamma" in options:
+        entry = ESTIMATORS[name]
+        if (
+            entry.per == "token"
+            or name in OF_BATCHES
+            or {"gamma", "success"} & _given(name, options)
+        ):
             continue
         groups = {p.group for p in plans} if options.get("scale_rewards") == "batch" else {0}
         before = credit(plans, name, options)
@@ -282,7 +296,7 @@ def test_relative_advantages_of_the_same_state_sum_to_zero_over_a_group(plans):
         for plan in plans
     ]
     for name, options in GRID:
-        if ESTIMATORS[name].per == "token":
+        if ESTIMATORS[name].per == "token" or name in OF_BATCHES:
             continue
         values = credit(starts, name, options)
         for group in {plan.group for plan in plans}:

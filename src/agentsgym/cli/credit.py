@@ -33,7 +33,11 @@ def credit(
     group: Annotated[int, typer.Option(min=0, help="Which group of the generation.")] = 0,
     estimator: Annotated[
         list[str] | None,
-        typer.Option("--estimator", "-e", help="Estimators to show [all, the run's first]."),
+        typer.Option(
+            "--estimator",
+            "-e",
+            help="Estimators to show [the run's and the unbiased ones; with --json all].",
+        ),
     ] = None,
     board: Annotated[
         bool,
@@ -65,7 +69,8 @@ def credit(
         raise fail("name a run directory, or an estimator with --board", BAD_USAGE)
     source = Source(Path(run))
     used = source.estimator
-    names = tuple(estimator or sorted(RECORDED, key=lambda name: name != used))
+    default = [name for name in RECORDED if as_json or name == used or _unbiased(name)]
+    names = tuple(estimator or sorted(default, key=lambda name: name != used))
     import_from_here(*names, used or "")
     if not estimator and used and is_foreign(used) and is_own(source.root):
         with suppress(ValueError):  # its module may be elsewhere
@@ -121,6 +126,10 @@ def _number(value: float) -> str:
 def _finite(figures: dict[str, Any]) -> dict[str, Any]:
     """JSON has no infinite number; it is null."""
     return {key: None if value == math.inf else value for key, value in figures.items()}
+
+
+def _unbiased(name: str) -> bool:
+    return find_estimator(name).variants[0].error == 0.0
 
 
 def _group(source: Source, step: int | None, group: int) -> list[Rollout]:

@@ -1,4 +1,4 @@
-"""Leave-one-out means and returns, shared by the estimators."""
+"""What estimators share: means over comparable steps, keys that say which these are, returns."""
 
 from collections.abc import Hashable, Sequence
 
@@ -7,69 +7,71 @@ import numpy as np
 from agentsgym.credit.table import StepTable
 from agentsgym.types.records import Flags, Floats, Ints
 
+Keys = Sequence[Hashable]
+"""A key for each step, shape (N,); steps with equal keys are compared."""
 
-def leave_one_out(
-    values: Floats, owners: Ints, keys: Sequence[Hashable], fallback: Floats
-) -> Floats:
-    """Mean of `values` over the *other* owners with the same key, shape (N,).
 
-    An owner (a rollout) with several values under a key counts once, with their mean. `fallback`
-    (shape (N,)) is used if no other owner has the key.
+# -- means -----------------------------------------------------------------------------------------
+
+
+def leave_one_out(values: Floats, owners: Ints, keys: Keys, fallback: Floats) -> Floats:
+    """Mean of `values` over the *other* owners with the same key, shape (N,); `fallback` (shape
+    (N,)) where no other owner has the key."""
+    mean, others = mean_of_others(values, owners, keys)
+    return np.where(others > 0, mean, fallback)
+
+
+def mean_of_others(values: Floats, owners: Ints, keys: Keys) -> tuple[Floats, Ints]:
+    """Mean of `values` over the *other* owners with the same key (NaN where there is none), and
+    their number, both of shape (N,).
+
+    An owner (a rollout) with several values under a key counts once, with their mean.
     """
-    means: dict[Hashable, dict[int, list[float]]] = {}
-    for value, owner, key in zip(values, owners, keys, strict=True):
-        means.setdefault(key, {}).setdefault(int(owner), []).append(float(value))
-    owner_mean = {
-        key: {owner: sum(vs) / len(vs) for owner, vs in owned.items()}
-        for key, owned in means.items()
-    }
-    totals = {key: (sum(owned.values()), len(owned)) for key, owned in owner_mean.items()}
-    result = fallback.copy()
-    for i, (owner, key) in enumerate(zip(owners, keys, strict=True)):
-        total, number = totals[key]
-        if number > 1:
-            result[i] = (total - owner_mean[key][int(owner)]) / (number - 1)
-    return result
+    key = _numbered(keys)
+    owned = _numbered(list(zip(key.tolist(), owners.tolist(), strict=True)))
+    first = np.unique(owned, return_index=True)[1]
+    mean = np.bincount(owned, values) / np.bincount(owned)
+    total, number = np.bincount(key[first], mean), np.bincount(key[first])
+    others: Ints = number[key] - 1
+    return (total[key] - mean[owned]) / np.where(others > 0, others, np.nan), others
 
 
-def returns_to_go(table: StepTable, gamma: float = 1.0) -> Floats:
-    """Discounted sum of what counts in the final reward, from each step to its episode's end, (N,).
-
-    G_t = Σ_{k ≥ t} gamma^(k−t) · c_k within the episode, c_k = w · r_k (`StepTable.counted`).
-    """
-    counted = table.counted
-    result = np.zeros(len(counted))
-    after = 0.0
-    for i in range(len(counted) - 1, -1, -1):
-        last = i + 1 == len(counted) or _starts_episode(table, i + 1)
-        after = counted[i] + (0.0 if last else gamma * after)
-        result[i] = after
-    return result
+def normalized(values: Floats, keys: Keys, *, scale: bool = False, ddof: int = 1) -> Floats:
+    """`values` minus the mean of all with the same key, shape (N,), NaN where only one has it; with
+    `scale` divided by their standard deviation + 1e-6. Rounding errors become 0."""
+    key = _numbered(keys)
+    number = np.bincount(key)
+    centered = values - (np.bincount(key, values) / number)[key]
+    centered[np.abs(centered) < 1e-12 * np.fmax.reduce(np.abs(values), initial=0.0)] = 0.0
+    if scale:
+        squares = np.bincount(key, centered**2) / np.maximum(number - ddof, 1)
+        centered /= np.sqrt(squares)[key] + 1e-6
+    return np.where(number[key] > 1, centered, np.nan)
 
 
-def _starts_episode(table: StepTable, i: int) -> bool:
-    return bool(
-        i == 0
-        or table.rollout[i] != table.rollout[i - 1]
-        or table.episode[i] != table.episode[i - 1]
-    )
+def _numbered(keys: Keys) -> Ints:
+    """Keys as whole numbers from 0, in the order in which they occur."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
-def episode_starts(table: StepTable) -> Ints:
-    """Indices of the first step of each episode."""
-    return np.array(
-        [i for i in range(len(table.reward)) if _starts_episode(table, i)], dtype=np.int64
-    )
+# -- which steps belong together -------------------------------------------------------------------
 
 
-def actions_before(table: StepTable) -> Ints:
-    """The number of the episode's actions before each step, shape (N,)."""
-    starts = episode_starts(table)
-    actions = (~table.reflection).astype(np.int64)
-    before = np.cumsum(actions) - actions
-    lengths = np.diff([*starts, len(actions)])
-    result: Ints = before - np.repeat(before[starts], lengths)
-    return result
+def state_keys(table: StepTable, states: int = 1) -> Keys:
+    """Keys that are equal for steps of a group whose last `states` anchors of the episode, the
+    present one included, are equal. Steps of free shots and of rollouts without a comparison have
+    others, and steps with too few before them keys of their own."""
+    live = comparable(table)[table.rollout].tolist()
+    groups, scored = table.group[table.rollout].tolist(), (table.score_weight > 0).tolist()
+    anchors = table.anchor.tolist()
+    before = np.arange(len(anchors)) - np.repeat(episode_starts(table), episode_lengths(table))
+    return [
+        (groups[i], scored[i], live[i], *anchors[i - states + 1 : i + 1])
+        if before[i] >= states - 1
+        else i
+        for i in range(len(anchors))
+    ]
 
 
 def comparable(table: StepTable) -> Flags:
@@ -80,4 +82,46 @@ def comparable(table: StepTable) -> Flags:
     groups, numbers = np.unique(table.group[table.live], return_counts=True)
     several = np.isin(table.group, groups[numbers > 1])
     result: Flags = table.live & several
+    return result
+
+
+# -- episodes --------------------------------------------------------------------------------------
+
+
+def returns_to_go(table: StepTable, gamma: float = 1.0) -> Floats:
+    """Discounted sum of what counts in the final reward, from each step to its episode's end, (N,).
+
+    G_t = Σ_{k ≥ t} gamma^(k−t) · c_k within the episode, c_k = w · r_k (`StepTable.counted`).
+    """
+    counted, following = table.counted, next_step(table)
+    result = np.zeros(len(counted))
+    for i in range(len(counted) - 1, -1, -1):
+        result[i] = counted[i] + (gamma * result[i + 1] if following[i] >= 0 else 0.0)
+    return result
+
+
+def episode_starts(table: StepTable) -> Ints:
+    """Indices of the first step of each episode."""
+    place = np.stack([table.rollout, table.episode])
+    new = (place[:, 1:] != place[:, :-1]).any(axis=0)
+    return np.flatnonzero(np.concatenate([np.ones(min(1, place.shape[1]), np.bool_), new]))
+
+
+def episode_lengths(table: StepTable) -> Ints:
+    """Number of steps of each episode."""
+    return np.diff([*episode_starts(table), len(table.reward)])
+
+
+def next_step(table: StepTable) -> Ints:
+    """Index of the episode's next step, shape (N,); −1 after the last one."""
+    following = np.arange(1, len(table.reward) + 1)
+    following[np.cumsum(episode_lengths(table)) - 1] = -1
+    return following
+
+
+def actions_before(table: StepTable) -> Ints:
+    """The number of the episode's actions before each step, shape (N,)."""
+    actions = (~table.reflection).astype(np.int64)
+    before = np.cumsum(actions) - actions
+    result: Ints = before - np.repeat(before[episode_starts(table)], episode_lengths(table))
     return result

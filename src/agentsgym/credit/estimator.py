@@ -42,7 +42,7 @@ class Estimator:
     takes a `Rollout` and returns for each row one float per token, shape (T,). Its keyword-only
     arguments are the estimator's options. `help` says what it rewards, `use` when to use it. With
     `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name; with
-    `reads_choices` the trainer fills the columns `action` and `choices`, for a forward pass.
+    `reads_choices` the trainer fills the column `choices`, for a forward pass.
     """
 
     name: str

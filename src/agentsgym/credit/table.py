@@ -32,8 +32,9 @@ class StepTable:
     1 / scored episodes, 0 in free shots), `tokens` int64 (agent tokens), `reflection` bool,
     `anchor` object (str: the environment's key for the state before the step; without one, the
     normalized observation), `penalty` float64 (what a malformed action in a free shot takes off the
-    final reward; 0 if not given). For an estimator that `reads_choices` also `action` object (its
-    token ids as a tuple) and `choices` object (`Choices`, empty where they were not computed).
+    final reward; 0 if not given), `action` object (its token ids as a tuple; empty if not given)
+    and, for an estimator that `reads_choices`, `choices` object (`Choices`, empty where they were
+    not computed).
     """
 
     group: Ints
@@ -88,7 +89,7 @@ class StepTable:
 
 def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -> StepTable:
     """The step table of some rollouts, with steps in the order of play. `choices` are those of each
-    rollout's steps, as far as they are known; with them the table holds the actions' tokens too.
+    rollout's steps, as far as they are known.
 
     Raises ValueError if a live rollout's reward is NaN or infinite, or if a rollout occurs twice.
     """
@@ -119,7 +120,7 @@ def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -
         tokens=np.array([len(tokens) for _, _, _, tokens in steps], dtype=np.int64),
         reflection=np.array([s.kind == "reflection" for _, _, s, _ in steps], dtype=np.bool_),
         anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
-        action=objects([tokens if choices else () for _, _, _, tokens in steps]),
+        action=objects([tokens for _, _, _, tokens in steps]),
         choices=objects([alternatives[r].get((e.index, s.index), ()) for r, e, s, _ in steps]),
     )
 

@@ -1,5 +1,7 @@
 """Estimators of whole rollouts, of single steps by their return, and of tokens by their reward."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from agentsgym.credit.baselines import (
@@ -67,6 +69,39 @@ def rloo_per_rollout(table: StepTable) -> Floats:
     groups = table.group[members].tolist()
     per_rollout[members] = rewards - leave_one_out(rewards, members, groups, np.zeros(len(members)))
     return per_rollout
+
+
+def reinforce_pp(table: StepTable, *, baseline: str = "batch", gamma: float = 1.0) -> Floats:
+    """Return-to-go against the agent tokens of the whole batch, shape (N,).
+
+    A = (G_t − mean) / √(variance + 1e-8) over all agent tokens, with the discounted return G_t to
+    the end of the rollout. With `baseline="group"` R minus the mean of its group stands for G_t.
+    With "loo" A = G_t minus the mean over the agent tokens of the batch's other rollouts.
+
+    Bias: none for "loo" with gamma = 1. Otherwise the mean includes the rollout itself and the
+    divisor depends on it, the less the larger the batch. Groups differ in difficulty, which a mean
+    over the batch leaves in as noise; without it and the divisor, "group" would be "rloo".
+    Source: Hu et al. 2025 (REINFORCE++), arXiv 2501.03262. Its released code sums rewards from
+    behind and starts anew at tokens that are not the agent's: with masked observations a step gets
+    its own reward only, which is `gamma=0` here.
+    """
+    if baseline not in ("batch", "group", "loo"):
+        raise ValueError(f"baseline must be 'batch', 'group' or 'loo', got {baseline!r}")
+    live = comparable(table)[table.rollout]
+    tokens = np.where(live, table.tokens, 0)
+    if baseline == "group":
+        values = grpo(table, scale_rewards="none")
+    else:
+        whole = replace(table, episode=np.zeros_like(table.episode))
+        values = np.where(live, returns_to_go(whole, gamma), 0.0)
+    total, number = float(tokens @ values), int(tokens.sum())
+    if baseline == "loo":
+        own = np.bincount(table.rollout, tokens * values, minlength=1)[table.rollout]
+        others = number - np.bincount(table.rollout, tokens, minlength=1)[table.rollout]
+        return np.where(live, values - (total - own) / np.maximum(others, 1), 0.0)
+    centered = values - total / max(number, 1)
+    variance = float(tokens @ centered**2) / max(number - 1, 1)
+    return np.where(live, centered / np.sqrt(variance + 1e-8), 0.0)
 
 
 def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
