@@ -180,6 +180,51 @@ def test_another_task_of_a_group_is_of_its_kind():
     assert others == [{"family": "b", "number": k} for k in (0, 4, 2)]
 
 
+# -- each task a kind ------------------------------------------------------------------------------
+
+
+def numbered(number, size=4, state=None):
+    """A curriculum over so many tasks, each a kind."""
+    good, state = BadRows(lambda row: None, 0), {} if state is None else state
+    rows = [{"task_data": {"family": "a", "number": k}} for k in range(number)]
+    return Families(rows, size, 7, good, "task", True, lambda name: state)
+
+
+def test_the_signal_of_a_task_halves_with_each_group_without():
+    """Four of eight tasks are drawn, of which one has signal: the others have 1/2 of it left."""
+    tasks = numbered(8)
+    drawn = [k for _, k in tasks.generation(0)]
+    assert len(set(drawn)) == 4
+    figures = tasks.learn(0, [k == drawn[0] for k in drawn])
+    assert figures == {"curriculum/tried": 0.5, "curriculum/signal": 6.5 / 8}
+    assert tasks.signals == {str(k): 0.5 if k in drawn[1:] else 1.0 for k in range(8)}
+    again = [k for _, k in tasks.generation(1)]
+    tasks.learn(1, [False] * 4)
+    for k in range(8):
+        before = 0.5 if k in drawn[1:] else 1.0
+        assert tasks.signals[str(k)] == before * 0.5 ** again.count(k)
+
+
+def test_tasks_with_signal_are_drawn_again_and_the_others_from_time_to_time():
+    """Of 40 tasks four have signal: 4.4 of the weight of 8."""
+    tasks, drawn = numbered(40, size=10), Counter()
+    for number in range(300):
+        rows = tasks.generation(number)
+        tasks.learn(number, [k < 4 for _, k in rows])
+        if number >= 100:
+            drawn.update(k < 4 for _, k in rows)
+    assert drawn[True] / 2000 == pytest.approx(4.4 / 8, abs=0.02)
+
+
+@given(st.integers(4, 12), st.integers(1, 5), st.integers(0, 3), st.integers(0, 6))
+def test_what_a_checkpoint_holds_of_tasks_is_all_that_decides(number, size, lag, stop):
+    whole = play(numbered(number, size), 10, lag)
+    state = {}
+    play(numbered(number, size, state), stop, lag)
+    resumed = numbered(number, size, json.loads(json.dumps(state)))
+    assert play(resumed, 10, lag, first=stop) == whole[stop:]
+
+
 # -- in the trainer -------------------------------------------------------------------------------
 
 
@@ -212,6 +257,18 @@ def test_training_draws_and_logs_kinds_by_their_signal(make_trainer, chat_tokeni
         signal *= 0.9 ** kinds.count("same")
         assert entry["curriculum/signal/same"] == pytest.approx(signal)
     assert groups[0].count("same") == 4 and groups[3].count("same") < 4
+
+
+def test_a_training_with_each_task_a_kind(make_trainer, chat_tokenizer):
+    trainer = make_trainer(
+        dataset=families(chat_tokenizer), curriculum="task", max_steps=12,
+        per_device_train_batch_size=32, zero_signal_groups="resample", max_resample_rounds=1,
+    )  # fmt: skip
+    trainer.train()
+    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    assert log[0]["curriculum/tried"] == 8 / 24 and log[-1]["curriculum/tried"] == 1.0
+    signals = [trainer.tasks.signals[str(k)] for k in range(24)]
+    assert np.mean(signals[:16]) > 0.6 and max(signals[16:]) <= 0.5
 
 
 @pytest.mark.parametrize("shuffled", [True, False])

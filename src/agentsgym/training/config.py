@@ -137,8 +137,17 @@ def _check_combinations(config: Any) -> None:
         raise ValueError(
             f"loss_type {config.loss_type!r} needs loss_norm_tokens or max_rollout_tokens"
         )
-    if config.max_staleness and config.sampler_correction == "none":
-        raise ValueError("max_staleness needs sampler_correction: rollouts are not on-policy")
+    replays = config.zero_signal_groups == "replay"
+    if (config.max_staleness or replays) and config.sampler_correction == "none":
+        name = "zero_signal_groups='replay'" if replays else "max_staleness"
+        raise ValueError(f"{name} needs sampler_correction: rollouts are not on-policy")
+    per_rank = config.per_device_train_batch_size * config.steps_per_generation
+    if replays and per_rank % config.num_generations:
+        raise ValueError(
+            f"zero_signal_groups='replay' needs whole groups in each process: its {per_rank} "
+            f"rollouts of a generation must be a multiple of num_generations="
+            f"{config.num_generations}"
+        )
     bounds_of(config.off_policy_masks)
     if config.teacher_on_server and config.temperature != 1.0:
         raise ValueError(

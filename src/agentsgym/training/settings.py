@@ -124,17 +124,19 @@ class TrainSettings:
     train_truncated_actions: bool = setting(
         True, "Whether actions that the token cap cut off carry loss."
     )
-    zero_signal_groups: Literal["keep", "drop", "resample"] = setting(
+    zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = setting(
         "keep",
         "Groups whose advantages are all zero: 'keep' them, 'drop' them from the loss's "
-        "denominators, or 'resample' them with other tasks.",
+        "denominators, 'resample' them with other tasks, or 'replay' earlier groups in their "
+        "place.",
     )
+    replay_max_age: Count = setting(4, "For how many generations 'replay' keeps groups.")
     max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
     curriculum: Text | None = setting(
         None,
         "A key of `task_data`, such as `family`, whose values divide the training tasks into "
-        "kinds: more tasks are drawn of those whose groups have signal. None: an epoch takes each "
-        "task once.",
+        "kinds: more tasks are drawn of those whose groups have signal. 'task': each task is a "
+        "kind of its own. None: an epoch takes each task once.",
     )
     teacher_model: Text | None = setting(
         None,

@@ -195,11 +195,18 @@ class TaskStream:
 
 # -- kinds of tasks --------------------------------------------------------------------------------
 
+EACH_TASK = "task"
+"""The value of `curriculum` by which each task is a kind of its own."""
 RATE = 0.1
 """Weight of a kind's last group in its signal."""
+RATE_OF_TASKS = 0.5
+"""Weight of a task's last group in its signal: it has few of them."""
 FLOOR = 0.1
 """What each kind's weight has beside its signal, so that none is forgotten, and one that becomes
 learnable is noticed."""
+
+
+_MOST_ORDERS = 1024  # kinds whose order is kept, not made again
 
 
 def shares(signals: Iterable[float]) -> Floats:
@@ -220,8 +227,8 @@ def draw(shares: Floats, size: int, rng: np.random.Generator) -> list[int]:
 
 
 class Curriculum(TaskSet):
-    """The tasks of a set, of which the values of `task_data[key]` make kinds: more are drawn of the
-    kinds whose groups have signal.
+    """The tasks of a set, of which the values of `task_data[key]` make kinds (with `EACH_TASK` the
+    numbers of the rows): more are drawn of the kinds whose groups have signal.
 
     A kind's signal is the exponential mean over its groups of whether they had signal, 1 before the
     first. A generation is a function of the seed, its number, and the groups of all generations
@@ -245,16 +252,12 @@ class Curriculum(TaskSet):
     ) -> None:
         super().__init__(rows, size, seed, bad)
         self._key = key
+        self._each = key == EACH_TASK
         self._kept = kept
-        self._kinds = {
-            kind: TaskSet(
-                torch.utils.data.Subset(rows, numbers),
-                1,
-                session_seed(seed, kind) % 2**32 if shuffle else None,
-                bad,
-            )
-            for kind, numbers in sorted(_rows_of_kinds(rows, key).items())
-        }
+        self._shuffle = shuffle
+        numbers = _rows_of_tasks(rows) if self._each else _rows_of_kinds(rows, key)
+        self._kinds = dict(sorted(numbers.items()))
+        self._of_kind = lru_cache(maxsize=_MOST_ORDERS)(self._tasks_of)
 
     @property
     def signals(self) -> dict[str, float]:
@@ -268,23 +271,35 @@ class Curriculum(TaskSet):
         tasks = self._part("open").get(str(number), ())
         if len(tasks) != self._size or not {kind for kind, _ in tasks} <= self._kinds.keys():
             tasks = self._part("open")[str(number)] = self._draw(number)
-        return [self._kinds[kind].generation(place)[0] for kind, place in tasks]
+        return [self._of_kind(kind).generation(place)[0] for kind, place in tasks]
 
     def learn(self, number: int, signals: Iterable[bool]) -> dict[str, float]:
         """Take in which groups of generation `number` had signal. Returns figures to log."""
         drawn = [kind for kind, _ in self._part("open").pop(str(number))]
-        known = self._part("signal")
+        known, rate = self._part("signal"), RATE_OF_TASKS if self._each else RATE
         for kind, has in zip(drawn, signals, strict=True):
             before = known.get(kind, 1.0)
-            known[kind] = before + RATE * (float(has) - before)
+            known[kind] = before + rate * (float(has) - before)
+        if self._each:
+            tried = len(known.keys() & self._kinds.keys()) / len(self._kinds)
+            mean = sum(self.signals.values()) / len(self._kinds)
+            return {"curriculum/tried": tried, "curriculum/signal": mean}
         times = Counter(drawn)
         figures = {f"curriculum/share/{kind}": times[kind] / self._size for kind in self._kinds}
         means = self.signals
         return figures | {f"curriculum/signal/{kind}": means[kind] for kind in means}
 
     def other(self, task_data: Mapping[str, Any], number: int) -> Any:
-        """The row of the same kind that is drawn by any `number` in the place of a task."""
-        return self._kinds[str(task_data[self._key])].other(task_data, number)
+        """The row of the same kind that is drawn by any `number` in the place of a task; of any
+        kind where each task is one."""
+        if self._each:
+            return super().other(task_data, number)
+        return self._of_kind(str(task_data[self._key])).other(task_data, number)
+
+    def _tasks_of(self, kind: str) -> TaskSet:
+        seed = session_seed(self._seed, kind) % 2**32 if self._shuffle else None
+        tasks: Any = torch.utils.data.Subset(self._rows, self._kinds[kind])
+        return TaskSet(tasks, 1, seed, self.bad)
 
     def _draw(self, number: int) -> list[list[Any]]:
         """Each task's kind, and how many of its kind were drawn before."""
@@ -301,6 +316,11 @@ class Curriculum(TaskSet):
         generations that are "open", which were drawn and not learned from."""
         part: dict[str, Any] = self._kept("curriculum").setdefault(name, {})
         return part
+
+
+def _rows_of_tasks(rows: Any) -> Mapping[str, Sequence[int]]:
+    """Each row as a kind, named by its number."""
+    return {str(number): (number,) for number in range(len(rows))}
 
 
 def _rows_of_kinds(rows: Any, key: str) -> Mapping[str, Sequence[int]]:

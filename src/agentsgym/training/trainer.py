@@ -41,6 +41,7 @@ from agentsgym.training.loss.weights import assign_weights, count_rollouts, sum_
 from agentsgym.training.metrics import Reports, RolloutSink, mean_of_sums, warn_of_capped_rows
 from agentsgym.training.ranks import Gradients, Ranks
 from agentsgym.training.reference import check_reference, reference_of
+from agentsgym.training.replay import ReplayBuffer
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
 from agentsgym.training.tasks import Curriculum, check_training_set, training_tasks
 from agentsgym.training.teacher import teacher_of
@@ -129,6 +130,8 @@ class GRPOEnvTrainer(TRLBase):
         self.batches = GenerationBatches(
             args, self.tasks, self.collector, self.ranks, self.push_weights, self.play
         )
+        replays = args.zero_signal_groups == "replay"
+        self.replay = ReplayBuffer(args.num_generations, args.replay_max_age) if replays else None
         self.rollout_sink = rollout_sink
         self.reports = Reports(self)
         self._prepare_loss(token_sink)
@@ -186,9 +189,11 @@ class GRPOEnvTrainer(TRLBase):
             self.reports.hand_over(rollouts, "train")
             self.failures.stop(rollouts, step)
         trained = advantages.train_rollouts()
+        self.sample.choose(trained, step)
+        if self.replay is not None:
+            trained = self._replay(trained, self.replay)
         if (reference := reference_of(self)) is not None:
             self.loss.fill_reference(trained, reference)
-        self.sample.choose(trained, step)
         self.low_signal.update(advantages.share_with_signal)
         self.reports.generation(rollouts, advantages, seconds)
         if self.teacher is not None:
@@ -222,6 +227,16 @@ class GRPOEnvTrainer(TRLBase):
         played = self.play([requests[i] for i in again], step, sampling)
         fresh = dict(zip(again, played, strict=True))
         return [fresh.get(i, old) for i, old in enumerate(rollouts)]
+
+    def _replay(self, trained: list[TrainRollout], replay: ReplayBuffer) -> list[TrainRollout]:
+        """Put stored groups in the place of groups without signal."""
+        number = self.state.global_step // self.args.updates_per_generation
+        filled, ages = replay.fill(trained, number)
+        every, size = self.ranks.gather(ages), self.args.generation_batch_size
+        self.record_metric("replay/share", len(every) * self.args.num_generations / size)
+        if every:
+            self.record_metric("replay/age", sum(every) / len(every))
+        return filled
 
     # -- its loss weights -----------------------------------------------------------------------
 
@@ -313,6 +328,17 @@ class GRPOEnvTrainer(TRLBase):
         call it, each with its own requests."""
         self.push_weights(step)
         return self.ranks.together(lambda: self.collector.play(requests, sampling))
+
+    def save_rollouts(self, checkpoint: Path) -> None:
+        """Save this rank's groups for replay."""
+        if self.replay is not None:
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            self.replay.save(checkpoint / f"replay_{self.ranks.rank}.pt")
+
+    def load_rollouts(self, checkpoint: Path) -> None:
+        """Load what `save_rollouts` saved."""
+        if self.replay is not None:
+            self.replay.load(checkpoint / f"replay_{self.ranks.rank}.pt")
 
     def best_model_loaded(self) -> None:
         """Let the engine read the weights again, although there was no optimizer step."""

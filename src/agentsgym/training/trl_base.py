@@ -130,7 +130,8 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     shuffles and splits them into micro-batches: `weigh_rollouts(micro_batches)`. It passes one per
     call of `training_step` to `train_micro_batch(model, rollouts)`, which adds the gradients and
     returns the loss. `tokens_read()` counts the last micro-batch's tokens, `generations_per_epoch`
-    is a number, and `best_model_loaded()` is called after the best weights were loaded.
+    is a number, `best_model_loaded()` is called after the best weights were loaded, and
+    `save_rollouts(checkpoint)` and `load_rollouts(checkpoint)` with each checkpoint.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
@@ -292,12 +293,11 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         if self.generation_end.may_save(self.state, self.control):
+            folder = Path(self._get_output_dir(trial=trial))
+            checkpoint = folder / f"checkpoint-{self.state.global_step}"
             if self.args.should_save and self.args.sync_ref_model:
-                folder = Path(self._get_output_dir(trial=trial))
-                save_reference(
-                    self.accelerator.unwrap_model(self.ref_model),
-                    folder / f"checkpoint-{self.state.global_step}",
-                )
+                save_reference(self.accelerator.unwrap_model(self.ref_model), checkpoint)
+            self.save_rollouts(checkpoint)
             super()._save_checkpoint(model, trial)
 
     def _save_rng_state(self, output_dir: str) -> None:
@@ -315,6 +315,8 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self.load_rollouts(Path(checkpoint))
         # DeepSpeed has read the weights by a way of its own, which the method above is no part of.
         if checkpoint is not None and self.is_deepspeed_enabled:
             self.read_reference(Path(checkpoint))

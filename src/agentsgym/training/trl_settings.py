@@ -152,6 +152,11 @@ CONDITIONS = (
         lambda c: c.zero_signal_groups == "resample",
     ),
     Condition(
+        "replay_max_age",
+        'with zero_signal_groups "replay"',
+        lambda c: c.zero_signal_groups == "replay",
+    ),
+    Condition(
         "min_signal_patience", "with min_signal_share above 0", lambda c: c.min_signal_share > 0
     ),
     *(

@@ -46,8 +46,8 @@ class TrainRow:
     rollout_sampler_gap: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @classmethod
-    def of(cls, row: Row, advantages: Floats) -> "TrainRow":
-        """A played row with its advantages."""
+    def of(cls, row: "Row | TrainRow", advantages: Floats) -> "TrainRow":
+        """A row with its advantages, and nothing else that training needs."""
         return cls(
             row.token_ids, row.agent_token_mask, row.logprobs, row.spans, row.sampled, advantages
         )
@@ -66,11 +66,13 @@ class TrainRow:
 @dataclass(slots=True)
 class TrainRollout:
     """A rollout in the trainer: the unit that TRL shuffles and splits. `played` is the rollout
-    itself; `in_loss` says whether it counts in the loss's denominators."""
+    itself; `in_loss` says whether it counts in the loss's denominators, and `replayed` whether it
+    was trained on before."""
 
     played: Rollout
     rows: list[TrainRow]
     in_loss: bool
+    replayed: bool = False
 
     @property
     def agent_tokens(self) -> int:

@@ -190,7 +190,8 @@ class MicroBatchLoss:
         later updates train on. Those of the first update are kept from its own passes; if these
         agree with the sampler's, the sampler's are taken, and no pass is needed."""
         rows = _rows(rollouts)
-        here = self._sampler_gap if all(row.sampled for row in rows) else math.inf
+        on_policy = all(row.sampled for row in rows) and not any(r.replayed for r in rollouts)
+        here = self._sampler_gap if on_policy else math.inf
         self._sampler_gap = -math.inf
         if 0 <= max(self.scorer.ranks.gather([here])) <= _EXACT:
             for row in rows:

@@ -1,0 +1,113 @@
+"""Groups with signal that are trained on again in place of groups without.
+
+A replayed group keeps its advantages, which depend on nothing outside of it, and the sampler's
+log-probabilities: like a rollout that was played ahead, it is corrected by `sampler_correction`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from agentsgym.training.loss.batch import TrainRollout, TrainRow
+from agentsgym.types import Rollout, StepSpan
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rollouts of a generation, as they were before any update."""
+
+    generation: int
+    rollouts: tuple[TrainRollout, ...]
+
+
+class ReplayBuffer:
+    """The groups with signal of the last `max_age` generations, on this rank.
+
+    `size` is the number of a group's rollouts, all of which are on one rank.
+    """
+
+    def __init__(self, size: int, max_age: int) -> None:
+        self._size = size
+        self._max_age = max_age
+        self._groups: list[_Group] = []  # the newest first
+
+    def fill(
+        self, rollouts: Sequence[TrainRollout], generation: int
+    ) -> tuple[list[TrainRollout], list[int]]:
+        """The rollouts, with each group that is not in the loss replaced by a stored one, the
+        newest first, each at most once, and the ages of these in generations. Then stores the
+        groups of this generation."""
+        ages = range(1, self._max_age + 1)
+        stored = [group for group in self._groups if generation - group.generation in ages]
+        filled, replayed, fresh = [], [], []
+        for start in range(0, len(rollouts), self._size):
+            own = rollouts[start : start + self._size]
+            if any(rollout.in_loss for rollout in own):
+                fresh.append(_Group(generation, tuple(map(_bare, own))))
+            elif len(replayed) < len(stored):
+                group = stored[len(replayed)]
+                replayed.append(generation - group.generation)
+                own = [replace(_bare(rollout), replayed=True) for rollout in group.rollouts]
+            filled += own
+        self._groups = fresh + stored
+        return filled, replayed
+
+    def save(self, file: Path) -> None:
+        """Store the groups, as tensors and plain values."""
+        torch.save(
+            [[g.generation, [_as_plain(rollout) for rollout in g.rollouts]] for g in self._groups],
+            file,
+        )
+
+    def load(self, file: Path) -> None:
+        """Take the groups that `save` stored, if it stored some."""
+        if file.is_file():
+            stored = torch.load(file, weights_only=True)
+            self._groups = [
+                _Group(number, tuple(map(_from_plain, many))) for number, many in stored
+            ]
+
+
+def _bare(rollout: TrainRollout) -> TrainRollout:
+    """A copy without what training added, and without texts."""
+    played = replace(rollout.played, task_data={}, env_config={}, episodes=(), rows=())
+    rows = [TrainRow.of(row, row.advantages) for row in rollout.rows]
+    return TrainRollout(played, rows, rollout.in_loss)
+
+
+_ARRAYS = ("token_ids", "agent_token_mask", "logprobs", "advantages")
+
+
+def _as_plain(rollout: TrainRollout) -> list[Any]:
+    played = rollout.played
+    rows = [
+        [
+            *(torch.from_numpy(getattr(row, name).copy()) for name in _ARRAYS),
+            [astuple(span) for span in row.spans],
+            row.sampled,
+        ]
+        for row in rollout.rows
+    ]
+    return [played.session_id, played.group, played.index, played.error, rollout.in_loss, rows]
+
+
+def _from_plain(values: Sequence[Any]) -> TrainRollout:
+    session, group, index, error, in_loss, rows = values
+    played = Rollout(session, group, index, "", {}, {}, (), (), error)
+    return TrainRollout(played, [_row(*row) for row in rows], in_loss)
+
+
+def _row(
+    ids: Any, mask: Any, logprobs: Any, advantages: Any, spans: Any, sampled: bool
+) -> TrainRow:
+    return TrainRow(
+        ids.numpy(),
+        mask.numpy(),
+        logprobs.numpy(),
+        tuple(StepSpan(*span) for span in spans),
+        sampled,
+        advantages.numpy(),
+    )
