@@ -281,7 +281,7 @@ def test_a_format_that_is_unknown_is_read_by_the_tokenizers_own_response_templat
         (CHATML, "does not show tools"),
         (template("cohere2"), "does not show tools"),
         (template("deepseekv3"), "does not show tools"),
-        (template("gemma3"), "of the role 'tool'"),
+        (template("gemma3"), "does not show calls of tools"),
         ("{{ tools }}" + CHATML, "does not show calls of tools"),
         (SMOLLM3.replace("{{ m.content }}", "{{ m.content if m.role != 'tool' }}"), "results"),
     ],
@@ -413,17 +413,6 @@ def test_content_that_a_template_drops_begins_a_row():
     ids = sampled(codec, f"Look.{GOOD}")
     bridge = codec.bridge(codec.open([GO]).text, [GO, codec.answer(ids).message, result("a")], ids)
     assert bridge.delta is None and bridge.rewrites == "answer"
-
-
-@pytest.mark.parametrize("name", ["gptoss", "gemma3", "llama3"])
-def test_a_role_that_a_template_refuses_is_named(name):
-    codec = codec_for(tokenizer_for(template(name) + "{# <|return|> #}"))
-    messages = [GO, {"role": "assistant", "content": "No."}, result("Yes.")]
-    if name == "llama3":  # which shows any role
-        assert "Yes." in codec.open(messages).text
-        return
-    with pytest.raises(TemplateFailed, match=r"message 3, of the role 'tool'"):
-        codec.bridge(codec.open([GO]).text, messages, (9,))
 
 
 def test_after_calls_that_end_with_no_token_a_row_begins():

@@ -6,7 +6,7 @@ once, limited by the engine's capacity.
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -46,8 +46,6 @@ class ChatEngine(RemoteEngine):
         capacity: requests in flight at once.
         request_timeout: seconds that one request may take.
         retries: number of attempts and the pauses between them.
-        extra: more fields of the request's body, for instance `{"reasoning_effort": "low"}`; a
-            field with the value None is removed (some models reject `temperature`).
 
     Raises MissingKey if the variable is unset or empty.
     """
@@ -63,13 +61,11 @@ class ChatEngine(RemoteEngine):
         capacity: int = DEFAULT_CAPACITY,
         request_timeout: float = 120.0,
         retries: Retries | None = None,
-        extra: Mapping[str, Any] | None = None,
     ) -> None:
         key = read_key(key_env)
         super().__init__(capacity, key=key, timeout=request_timeout, retries=retries)
         self.url = completions_url(url)
         self.model = model
-        self._extra = dict(extra or {})
         self._in_flight = asyncio.Semaphore(capacity)
 
     @classmethod
@@ -153,7 +149,7 @@ class ChatEngine(RemoteEngine):
             body["top_p"] = sampling.top_p
         if sampling.stop:
             body["stop"] = list(sampling.stop)
-        return {name: value for name, value in (body | self._extra).items() if value is not None}
+        return body
 
     def _read(self, answer: Any) -> tuple[str, FinishReason]:
         try:

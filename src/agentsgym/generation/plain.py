@@ -200,8 +200,7 @@ class PlainEngine(InProcessEngine):
             self._begin_batch()
         table = self._table
         rows = np.flatnonzero(table.active)
-        possible = min(len(self._requests), self.capacity)
         logits, read = self._reader.read(rows, table.tokens[rows], table.known[rows])
         decoded = int((table.known[rows] > table.context[rows]).sum())
-        self._counters.count(len(rows), possible, max(0, read - decoded))
+        self._count_pass(len(rows), max(0, read - decoded))
         self._sample(rows, logits)

@@ -6,8 +6,6 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.dataset import tasks_of
@@ -27,7 +25,6 @@ from agentsgym.types.names import unknown_key
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-_LINES = (".jsonl", ".ndjson")
 _NO_FILES = DataSettings()
 
 
@@ -69,63 +66,13 @@ def _own(env: MultistepEnv, which: str) -> Any:
         raise ConfigError(str(error)) from None
 
 
-def open_tasks(key: str, path: str) -> Any:
-    """The rows of the file that the setting `key` names: JSON lines, a Parquet or Arrow file, or a
-    directory that `Dataset.save_to_disk` wrote. Rows are read when they are drawn, but those of
-    Parquet.
-
-    Raises ConfigError if there is no such file, if it is of another kind, or if reading a row would
-    open another file or an address: rows of images and the like may name them.
-    """
-    where = Path(path).expanduser()
-    if not where.exists():
-        raise ConfigError(f"{key}: there is no file {path}")
+def open_tasks(key: str, path: str) -> TaskFile:
+    """The rows of the file of JSON lines that the setting `key` names; each is read when it is
+    drawn. Raises ConfigError if it cannot be read."""
     try:
-        rows = _opened(key, where)
-    except ConfigError:
-        raise
-    except Exception as error:  # pyarrow and datasets raise many kinds of errors
-        raise ConfigError(f"{key}: {path} cannot be read: {error}") from None
-    for name, kind in {} if isinstance(rows, TaskFile) else rows.features.items():
-        if _opens_files(kind):
-            raise ConfigError(
-                f"{key}: {path}: column {name!r} holds images, sounds or other files; a task has "
-                "only texts, numbers, lists and dicts"
-            )
-    return rows
-
-
-def _opened(key: str, path: Path) -> Any:
-    from datasets import Dataset, load_from_disk
-
-    if path.is_dir():
-        rows = load_from_disk(str(path))
-        if isinstance(rows, dict):
-            names = ", ".join(f"{path / name}" for name in rows)
-            raise ConfigError(f"{key}: {path} holds several sets; name one of {names}")
-        return rows
-    if path.suffix in _LINES:
-        return TaskFile(path)
-    if path.suffix == ".arrow":
-        return Dataset.from_file(str(path))
-    if path.suffix == ".parquet":
-        return Dataset(pq.read_table(path))
-    raise ConfigError(
-        f"{key}: {path} is neither a file of JSON lines ({', '.join(_LINES)}), nor a .parquet or "
-        ".arrow file, nor a directory of Dataset.save_to_disk"
-    )
-
-
-def _opens_files(kind: Any) -> bool:
-    """Whether the values of a column's type are decoded by more than parsing JSON."""
-    if isinstance(kind, dict):
-        return any(map(_opens_files, kind.values()))
-    if isinstance(kind, list | tuple):
-        return any(map(_opens_files, kind))
-    inner = getattr(kind, "feature", None)
-    if inner is not None:
-        return _opens_files(inner)
-    return hasattr(kind, "decode_example") and type(kind).__name__ != "Json"
+        return TaskFile(Path(path).expanduser())
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read as JSON lines: {error.strerror}") from None
 
 
 # -- the trainer -----------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 # Stands for a message's text. Plain letters, so that no template trims or escapes them.
 PROBE = "agentsgymprobe"
 
-_LAST = 4  # messages among which a refused one is looked for
 _RESULT = "agentsgymresult"
 
 # Arguments of `apply_chat_template` that a codec must set itself, or that return no text.
@@ -100,8 +99,7 @@ class ChatTemplate:
             text = self._rendered([self._prepared(message) for message in messages], prompt)
         except Exception as error:  # a template may refuse a conversation with any exception
             reason = visible(f"{type(error).__name__}: {error}")[:500]
-            at = self._refused(messages)
-            raise TemplateFailed(f"the chat template cannot render it{at}: {reason}") from error
+            raise TemplateFailed(f"the chat template cannot render it: {reason}") from error
         return text
 
     def _rendered(self, conversation: list[Any], prompt: bool) -> str:
@@ -110,16 +108,6 @@ class ChatTemplate:
                 conversation, tokenize=False, add_generation_prompt=prompt, **self._options
             )
         )
-
-    def _refused(self, messages: Sequence[Message]) -> str:
-        """Which of the last messages the template refuses, if it renders those before it."""
-        for end in range(len(messages) - 1, max(0, len(messages) - _LAST), -1):
-            try:
-                self._rendered([self._prepared(message) for message in messages[:end]], True)
-            except Exception:  # noqa: S112 - the error of the whole conversation is what counts
-                continue
-            return f" (message {end + 1}, of the role {messages[end]['role']!r})"
-        return ""
 
     def _prepared(self, message: Message) -> dict[str, Any]:
         """A message in the form that the template reads."""

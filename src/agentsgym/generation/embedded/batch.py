@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from agentsgym.generation.sampling import as_seed, sample, uniforms
-from agentsgym.types import EngineStats, SamplingParams
+from agentsgym.types import SamplingParams
 from agentsgym.types.records import Ints
 
 _COLUMNS: dict[str, tuple[Any, Any]] = {
@@ -137,43 +137,6 @@ class RowTable:
         """Ids and log-probabilities sampled for the open request so far."""
         span = slice(int(self.context[row]), int(self.known[row]))
         return tuple(self.tokens[row, span].tolist()), tuple(self.logprobs[row, span].tolist())
-
-
-@dataclass(slots=True)
-class Counters:
-    """Running totals.
-
-    `read_tokens` are the context tokens that forward passes read, that is all tokens except the
-    just sampled ones. Beyond `EngineStats`' own fields, `extra` has: `reused_tokens` (context
-    tokens in the session's own cache), `shared_prefix_tokens` (copied from another session whose
-    context begins alike), `evictions` (idle caches dropped to make room).
-    """
-
-    forward_passes: int = 0
-    sampled_tokens: int = 0
-    read_tokens: int = 0
-    filled: float = 0.0
-    reused_tokens: int = 0
-    shared_prefix_tokens: int = 0
-    evictions: int = 0
-
-    def count(self, sequences: int, possible: int, read: int) -> None:
-        """Count a pass over `sequences` of `possible` ones that reads `read` context tokens."""
-        self.forward_passes += 1
-        self.filled += sequences / possible
-        self.read_tokens += read
-
-    def stats(self) -> EngineStats:
-        """The totals as the protocol's record."""
-        passes = self.forward_passes
-        names = ("reused_tokens", "shared_prefix_tokens", "evictions")
-        return EngineStats(
-            forward_passes=passes,
-            sampled_tokens=self.sampled_tokens,
-            read_tokens=self.read_tokens,
-            occupancy=self.filled / passes if passes else 1.0,
-            extra={name: float(getattr(self, name)) for name in names},
-        )
 
 
 def shared_prefix(left: Ints, right: Ints) -> int:

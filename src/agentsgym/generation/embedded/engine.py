@@ -35,7 +35,7 @@ class EmbeddedEngine(InProcessEngine):
 
     def _prepare(self) -> None:
         layers = self.model.config.get_text_config().num_hidden_layers
-        self._caches = CacheManager(layers, self.capacity, self._counters)
+        self._caches = CacheManager(layers, self.capacity, self._totals)
         self._table = self._caches.table
         check_exact(self.model, layers, self._vocabulary, self.device)
 
@@ -74,10 +74,9 @@ class EmbeddedEngine(InProcessEngine):
         table = self._table
         plan = plan_pass(table, self.max_prefill_tokens)
         in_context = (table.context[plan.rows] - plan.starts).clip(0, plan.chunks)
-        possible = min(len(self._requests), self.capacity)
-        self._counters.count(len(plan.rows), possible, int(in_context.sum()))
+        self._count_pass(len(plan.rows), int(in_context.sum()))
         saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
-        self._counters.shared_prefix_tokens += int(saved.sum())
+        self._totals["shared_prefix_tokens"] += int(saved.sum())
         logits = run_pass(self.model, self._caches.memory, table, plan, self.device)
         rows = plan.rows[plan.finished]
         if len(rows):

@@ -4,7 +4,7 @@ a change of the weights `update_weights` must be called.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from agentsgym.generation.embedded.batch import Counters, RowTable, sample_tokens
+from agentsgym.generation.embedded.batch import RowTable, sample_tokens
 from agentsgym.generation.embedded.forward import evaluating
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.models import end_of_turn_ids, positions_of
@@ -29,6 +29,7 @@ from agentsgym.types.protocols import check_submitted
 from agentsgym.types.records import Ints
 from agentsgym.types.requests import context_overflow
 
+_EXTRA = ("reused_tokens", "shared_prefix_tokens", "evictions")
 _STOP_WINDOW = 16  # more tokens than a stop string is long; pieces may be empty or partial
 
 
@@ -64,7 +65,7 @@ class InProcessEngine(ABC):
         config = model.config.get_text_config()
         self._vocabulary = int(config.vocab_size)
         self._positions = positions_of(config)
-        self._counters = Counters()
+        self._totals: defaultdict[str, float] = defaultdict(float)
         self.policy_version = 0
         """The version of the weights in the last `update_weights`; 0 before any."""
         self.interrupted: Callable[[], bool] = lambda: False
@@ -153,8 +154,25 @@ class InProcessEngine(ABC):
 
     @property
     def stats(self) -> EngineStats:
-        """Totals since construction; `extra` is described in `Counters`."""
-        return self._counters.stats()
+        """Totals since construction. `read_tokens` are the context tokens that forward passes read,
+        that is all but the just sampled ones. `extra`: `reused_tokens` of the session's own cache,
+        `shared_prefix_tokens` copied from another session whose context begins alike, and
+        `evictions`, idle caches dropped to make room."""
+        totals = self._totals
+        passes = int(totals["passes"])
+        return EngineStats(
+            forward_passes=passes,
+            sampled_tokens=int(totals["sampled"]),
+            read_tokens=int(totals["read"]),
+            occupancy=totals["filled"] / passes if passes else 1.0,
+            extra={name: totals[name] for name in _EXTRA},
+        )
+
+    def _count_pass(self, sequences: int, read: int) -> None:
+        """Count a pass over so many sequences that reads so many context tokens."""
+        self._totals["passes"] += 1
+        self._totals["filled"] += sequences / min(len(self._requests), self.capacity)
+        self._totals["read"] += read
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
         """Queue requests; an impossible one comes back as an error result from the next `poll`.
@@ -206,7 +224,7 @@ class InProcessEngine(ABC):
         """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
         table = self._table
         token_ids, failed = sample_tokens(table, rows, logits)
-        self._counters.sampled_tokens += len(rows)
+        self._totals["sampled"] += len(rows)
         stopped = self._is_stop[token_ids]
         for i in np.flatnonzero(table.has_stop[rows] & ~stopped):
             stopped[i] = self._hits_stop_string(int(rows[i]))

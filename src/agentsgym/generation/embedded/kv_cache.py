@@ -5,13 +5,14 @@ dropped, and read again at its next turn. The start of a context that another se
 is about to read, is copied from there.
 """
 
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from agentsgym.generation.embedded.batch import Counters, RowTable
+from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.types import GenerationRequest
 from agentsgym.types.records import Ints
 
@@ -107,13 +108,13 @@ class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
 
 
 class CacheManager:
-    """Rows for at most `capacity` sessions at once."""
+    """Rows for at most `capacity` sessions at once; `totals` are the engine's."""
 
-    def __init__(self, layers: int, capacity: int, counters: Counters) -> None:
+    def __init__(self, layers: int, capacity: int, totals: defaultdict[str, float]) -> None:
         self.capacity = capacity
         self.memory = KVMemory(layers)
         self.table = RowTable()
-        self._counters = counters
+        self._totals = totals
         self._clock = 0
 
     @property
@@ -142,7 +143,7 @@ class CacheManager:
         table.limit[row] = limit
         self._clock += 1
         table.order[row] = self._clock
-        self._counters.reused_tokens += reused
+        self._totals["reused_tokens"] += reused
         if len(context) - reused >= _LEAST_SHARED:
             self._share(row, context, reused)
 
@@ -198,7 +199,7 @@ class CacheManager:
             return rows
         idle = np.flatnonzero(~table.active)
         row = int(idle[table.order[idle].argmin()])
-        self._counters.evictions += bool(table.cached[row])
+        self._totals["evictions"] += bool(table.cached[row])
         table.free(row)
         return row
 

@@ -16,16 +16,6 @@ from agentsgym.runs.checkpoints import model_damage
 from agentsgym.runs.settings import ModelSettings
 
 _HUB_SECONDS = 15.0
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "spiece.model",
-    "sentencepiece.bpe.model",
-    "tekken.json",
-    "vocab.json",
-    "vocab.txt",
-    "tokenizer_config.json",
-)
 # Without its package transformers would load a kernel from the hub instead, which is code.
 _FLASH = {
     "flash_attention_2": "flash_attn",
@@ -103,7 +93,7 @@ def load_pretrained(
     if folder.is_dir():
         problem = model_damage(folder)
         if problem is None and not has_tokenizer(folder):
-            problem = "it has no tokenizer (tokenizer.json)"
+            problem = "it has no tokenizer (tokenizer_config.json)"
         if problem is not None:
             raise _cannot_load(path, problem)
     try:
@@ -161,7 +151,7 @@ def pretrained_tokenizer(path: str | Path, section: ModelSettings = _PLAIN) -> A
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a directory contains a tokenizer."""
-    return any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    return (folder / "tokenizer_config.json").is_file()
 
 
 def source_of(section: ModelSettings) -> dict[str, Any]:
