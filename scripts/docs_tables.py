@@ -229,7 +229,7 @@ def step_times() -> str:
 
 
 def _recorded(report: TokenReport) -> tuple[str, ...]:
-    by_name = {one.name: one for one in report.every}
+    by_name = {one.name: one for one in report.conversations}
     names = ("plain answers", "answers that think", "a system prompt")
     own = "a system prompt" if report.check.default_system_prompt else ""
     adds = [text for text in (own, "the date" if report.check.dated else "") if text]

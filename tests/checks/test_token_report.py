@@ -30,7 +30,7 @@ PREFILLS = CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n\n</thi
 
 
 def conversation(report, name):
-    (talk,) = [one for one in report.every if one.name == name]
+    (talk,) = [one for one in report.conversations if one.name == name]
     return talk
 
 
@@ -41,10 +41,10 @@ def reasons(conversation):
 def test_a_template_that_only_appends_is_one_row_everywhere(chat_tokenizer):
     report = check_tokens(chat_tokenizer)
     assert report.append_only and report.problems == ()
-    assert [one.name for one in report.every] == [
+    assert [one.name for one in report.conversations] == [
         "plain answers", "answers that think", "a system prompt"
     ]  # fmt: skip
-    for one in report.every:
+    for one in report.conversations:
         assert (one.rows, one.steps, one.breaks, one.cost) == (1, 4, (), 1.0)
         assert one.masked and one.agent_tokens == one.key_agent_tokens > 0
     assert ("verdict", "fit for training: one row for each context") in report.lines()
@@ -98,7 +98,7 @@ def test_what_a_template_changed_is_recorded_with_the_row():
 
 def test_thoughts_that_the_prompt_turns_off_are_not_played():
     report = check_tokens(build_tokenizer(PREFILLS))
-    assert [one.name for one in report.conversations] == ["plain answers"]
+    assert "answers that think" not in [one.name for one in report.conversations]
 
 
 def test_arguments_of_the_template_are_honored():
@@ -106,7 +106,8 @@ def test_arguments_of_the_template_are_honored():
     thinking = conversation(check_tokens(tokenizer), "answers that think")
     off = check_tokens(tokenizer, {"enable_thinking": False})
     assert reasons(thinking) == {"thoughts"}
-    (plain,) = off.conversations
+    plain = conversation(off, "plain answers")
+    assert "answers that think" not in [one.name for one in off.conversations]
     assert reasons(plain) == {"opening"} and "</think>" in plain.breaks[0].was
 
 
@@ -122,7 +123,7 @@ def test_an_episode_of_an_environment_is_played_too():
 
 def test_without_a_template_texts_are_joined_to_one_row(plain_tokenizer):
     report = check_tokens(plain_tokenizer)
-    assert {one.rows for one in report.every} == {1} and report.problems == ()
+    assert {one.rows for one in report.conversations} == {1} and report.problems == ()
     assert dict(report.lines())["chat template"].startswith("none")
 
 
@@ -195,7 +196,7 @@ def test_the_report_is_json_too():
 def test_masks_are_exact_and_nothing_is_forged_with_every_template_of_trl(name):
     report = check_tokens(tokenizer_for(template(name)))
     assert report.problems == ()
-    for one in report.every:
+    for one in report.conversations:
         if not one.refused:
             assert one.masked and one.rows == 1 + len(one.breaks)
             assert (one.tokens > one.one_row_tokens) == (one.rows > 1)

@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.failures import last_line
@@ -132,72 +131,72 @@ class TokenReport:
     """What is recorded of conversations with a tokenizer.
 
     `check` has the properties of tokenizer and chat template, `calls` what became of calls of
-    tools, `conversations` what became of conversations without a system prompt and in an
-    environment, `variants` what became of those with a system prompt and with tools.
+    tools, `conversations` what became of the conversations: the plain one first, then those of an
+    environment, with a system prompt, and with tools.
     """
 
     check: TokenCheck
     calls: CallCheck
     conversations: tuple[RecordedTalk, ...]
-    variants: tuple[RecordedTalk, ...]
     stability: Stability
-
-    @property
-    def every(self) -> tuple[RecordedTalk, ...]:
-        """All conversations."""
-        return (*self.conversations, *self.variants)
 
     @property
     def append_only(self) -> bool:
         """Whether the template begins no row in any conversation that it renders."""
-        return not any(one.breaks for one in self.every)
+        return not any(one.breaks for one in self.conversations)
 
     @property
     def masked(self) -> bool:
         """Whether all agent-token masks are exact."""
-        return all(one.masked for one in self.every if not one.refused)
+        return all(one.masked for one in self.conversations if not one.refused)
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What makes the tokenizer unfit for training; new rows only cost time."""
-        first = self.conversations[0]
+        first, forgeable = self.conversations[0], ", ".join(self.check.forgeable)
         sentences = {
             f"the chat template refuses a conversation: {first.refused}": bool(first.refused),
             "an agent-token mask is not exact": not self.masked,
-            f"a text can forge {', '.join(self.check.forgeable)}": bool(self.check.forgeable),
+            f"a text can forge {forgeable}": bool(forgeable),
         }
         return tuple(sentence for sentence, holds in sentences.items() if holds)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        data: dict[str, Any] = asdict(self)
-        written = (*data["conversations"], *data["variants"])
-        for one, made in zip(self.every, written, strict=True):
-            made["cost"] = round(one.cost, 3)
-        return {"append_only": self.append_only, "problems": list(self.problems), **data}
-
     def to_json(self) -> str:
         """One JSON object on one line."""
-        return json.dumps(self.to_dict())
+        data = {"append_only": self.append_only, "problems": list(self.problems), **asdict(self)}
+        for one, made in zip(self.conversations, data["conversations"], strict=True):
+            made["cost"] = round(one.cost, 3)
+        return json.dumps(data)
 
     def lines(self) -> list[tuple[str, str]]:
         """A topic and a sentence for each finding."""
-        return [
-            ("chat template", self._template()),
-            *(line for one in self.every for line in _recorded(one)),
-            ("tool calls", self._tool_calls()),
-            *self._prompts(),
-            ("end of a turn", self._ending()),
-            ("masks", self._masks()),
-            ("control tokens", self._control()),
-            ("decode, encode", self._stability()),
-            ("verdict", self._verdict()),
-        ]
-
-    def _template(self) -> str:
-        if not self.check.has_template:
-            return "none: prompts and answers are encoded one by one and joined"
-        return "append-only" if self.append_only else "rewrites history"
+        check = self.check
+        template = "append-only" if self.append_only else "rewrites history"
+        if not check.has_template:
+            template = "none: prompts and answers are encoded one by one and joined"
+        ends = "the template writes no control token after an answer"
+        if check.after_answer:
+            ends = f"{check.after_answer[0]}: the agent samples it, and it is never doubled"
+        apart = "kept apart: written by a task or an agent as text, they are ordinary text"
+        findings = {
+            "chat template": template,
+            "tool calls": self._tool_calls(),
+            "system prompt": check.default_system_prompt
+            and f"the template adds its own if there is none: {check.default_system_prompt!r}",
+            "date": check.dated
+            and "the template writes today's date: equal prompts differ from day to day",
+            "end of a turn": ends,
+            "masks": "exact: the sampled tokens, each once, and no others"
+            if self.masked
+            else "NOT exact: they do not mark the sampled tokens",
+            "control tokens": f"a text can forge {', '.join(check.forgeable)}"
+            if check.forgeable
+            else apart,
+            "decode, encode": self._stability(),
+            "verdict": self._verdict(),
+        }
+        first, *rest = [(topic, str(text)) for topic, text in findings.items() if text]
+        return [first, *(line for one in self.conversations for line in _recorded(one)), *rest]
 
     def _tool_calls(self) -> str:
         calls = self.calls
@@ -213,36 +212,15 @@ class TokenReport:
         )
         return f"as in {calls.families}; {count} read as it was written; {rows}"
 
-    def _prompts(self) -> Iterator[tuple[str, str]]:
-        if self.check.default_system_prompt:
-            own = self.check.default_system_prompt
-            yield "system prompt", f"the template adds its own if there is none: {own!r}"
-        if self.check.dated:
-            yield "date", "the template writes today's date: equal prompts differ from day to day"
-
-    def _ending(self) -> str:
-        if not self.check.after_answer:
-            return "the template writes no control token after an answer"
-        return f"{self.check.after_answer[0]}: the agent samples it, and it is never doubled"
-
-    def _masks(self) -> str:
-        if self.masked:
-            return "exact: the sampled tokens, each once, and no others"
-        return "NOT exact: they do not mark the sampled tokens"
-
-    def _control(self) -> str:
-        if self.check.forgeable:
-            return f"a text can forge {', '.join(self.check.forgeable)}"
-        return "kept apart: written by a task or an agent as text, they are ordinary text"
-
     def _stability(self) -> str:
-        if self.stability.changed:
-            kept = f"another text comes back, for instance of {self.stability.changed[0]!r}"
-        else:
-            kept = "the text comes back"
-        again = f"{self.stability.kept:.0%} of the samples encode to the sampled tokens again"
-        rest = "" if self.stability.kept == 1.0 else "; where they carry loss, sampled tokens stay"
-        return f"{kept}; {again}{rest}"
+        kept, changed = self.stability.kept, self.stability.changed
+        text = (
+            f"another text comes back, for instance of {changed[0]!r}"
+            if changed
+            else ("the text comes back")
+        )
+        rest = "" if kept == 1.0 else "; where they carry loss, sampled tokens stay"
+        return f"{text}; {kept:.0%} of the samples encode to the sampled tokens again{rest}"
 
     def _verdict(self) -> str:
         if self.problems:

@@ -135,8 +135,7 @@ def check_tokens(
     return TokenReport(
         check=inspect_tokenizer(tokenizer, options),
         calls=inspect_calls(tokenizer, options),
-        conversations=(*_talks(tokenizer, options), *played),
-        variants=tuple(_variants(tokenizer, options)),
+        conversations=(*_talks(tokenizer, options), *played, *_variants(tokenizer, options)),
         stability=stability(tokenizer),
     )
 
