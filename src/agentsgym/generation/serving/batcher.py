@@ -14,14 +14,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.types import Engine, GenerationRequest, GenerationResult
 
 T = TypeVar("T")
 _JOIN_SECONDS = 5.0
 
 
-class EngineDied(RuntimeError):
+class EngineDied(CallRefused):
     """The thread that samples has ended; the message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 500, "server_error")
 
 
 @dataclass(slots=True, eq=False)

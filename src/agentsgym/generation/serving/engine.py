@@ -4,7 +4,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from agentsgym.generation.serving.batcher import Batcher, EngineDied
+from agentsgym.generation.serving.batcher import Batcher
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.tokens import codec_for
 from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
@@ -84,11 +84,9 @@ class EngineBackend:
         raise CallRefused("this server trains no model, so it takes no rewards", 404)
 
     async def sample(self, request: GenerationRequest, model: str = "") -> GenerationResult:
-        """The engine's answer. Raises CallRefused, with the status 500 if the engine is dead."""
+        """The engine's answer. Raises CallRefused."""
         try:
             result = await self.batcher.ask(request, model or self.facts.name)
-        except EngineDied as error:
-            raise CallRefused(str(error), 500, "server_error") from None
         except (LookupError, OSError) as error:
             raise CallRefused(f"{model[:200]!r} is gone: {error}", 404) from None
         except ValueError as error:

@@ -17,7 +17,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from agentsgym.generation.serving.app import read_body, sent_key
-from agentsgym.generation.serving.batcher import EngineDied
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.engine import EngineBackend, new_seed
 from agentsgym.generation.serving.wire import Body
@@ -147,18 +146,12 @@ class VLLMApi:
     def _with_key(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
         async def checked(request: Request) -> Response:
             self._backend.check(sent_key(request))
-            try:
-                return _json(await answer(request))
-            except EngineDied as error:
-                raise CallRefused(str(error), 500, "server_error") from None
+            return _json(await answer(request))
 
         return checked
 
     async def _health(self, request: Request) -> Response:
-        try:
-            self._batcher.check()
-        except EngineDied as error:
-            raise CallRefused(str(error), 500, "server_error") from None
+        self._batcher.check()
         return _json({})
 
     async def _models(self, request: Request) -> Any:
