@@ -11,7 +11,7 @@ from checks import broken
 CAUGHT_BY = {
     broken.SharesState: "interleaved",
     broken.LeavesStates: "interleaved",
-    broken.DrawsAnEpisode: "trials",
+    broken.DrawsAnEpisode: "interleaved",
     broken.SeedsGlobally: "global randomness",
     broken.TellsTheTime: "same seed",
     broken.ListsASet: "another process",
@@ -101,7 +101,7 @@ def test_an_environment_may_begin_episodes_without_initialize_episode():
         def _initialize_episode(self, session_id, task_data):
             raise AssertionError("not called")
 
-    report = check_env(Begins, only=["ending", "trials"], budget_seconds=5)
+    report = check_env(Begins, only=["ending", "interleaved"], budget_seconds=5)
     assert report.passed, report.to_text()
 
 

@@ -96,10 +96,6 @@ def test_conversations_end_with_the_agent_and_name_their_actions(tmp_path, token
         ("assistant", "Is it red?"),
     ]
     assert one["rewards"] == [0.0, 1.0] and one["malformed"] == [True, False]
-    _, steps = exported(tmp_path / "run", "prompt-completion", tmp_path / "steps")
-    assert [len(row["prompt"]) for row in steps] == [1, 3]
-    assert [row["completion"][0]["content"] for row in steps] == ["bad", "Is it red?"]
-    assert steps["step_reward"] == [0.0, 1.0]
 
 
 def test_a_conversation_over_several_episodes_is_one_example(tmp_path, tokenizer):
@@ -282,9 +278,7 @@ def test_the_loss_of_sft_covers_exactly_the_tokens_that_the_agent_sampled(
 
 
 @pytest.mark.slow
-def test_sft_on_actions_learns_the_action_and_the_end_of_its_turn(
-    run, model_dir, tokenizer, tmp_path
-):
+def test_sft_takes_whole_conversations(run, model_dir, tokenizer, tmp_path):
     from trl import SFTConfig, SFTTrainer
 
     _, whole = exported(run, "messages", tmp_path / "whole")
@@ -292,14 +286,6 @@ def test_sft_on_actions_learns_the_action_and_the_end_of_its_turn(
         SFTTrainer, SFTConfig, model_dir, tokenizer, whole.select(range(4)), tmp_path / "talks"
     )
     assert loss > 0 and len(trainer.train_dataset) == 4
-    _, dataset = exported(run, "prompt-completion", tmp_path / "out")
-    dataset = dataset.select(range(4))
-    trainer, _ = one_step(SFTTrainer, SFTConfig, model_dir, tokenizer, dataset, tmp_path / "sft")
-    learned = sorted(
-        tokenizer.decode([label for label in example["labels"] if label != -100])
-        for example in trainer.train_dataset
-    )
-    assert learned == sorted(f"{row['completion'][0]['content']}<|im_end|>\n" for row in dataset)
 
 
 def test_dpo_takes_a_step_on_pairs_whose_loss_is_log_two_at_first(

@@ -22,7 +22,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FORMAT",
-            help="messages, prompt-completion, tokens, preference, or inspect.",
+            help="messages, tokens, preference, or inspect.",
         ),
     ],
     output: Annotated[

@@ -8,7 +8,6 @@ from agentsgym.checks.rules.determinism import (
     global_randomness,
     interleaved,
     same_seed,
-    trials,
 )
 from agentsgym.checks.rules.episodes import clean_up, ending
 from agentsgym.checks.rules.scores import degenerate_players, hostile_actions, listing, rewards
@@ -19,7 +18,6 @@ CHECKS: dict[str, Callable[[Context], Finding]] = {
     "same seed": same_seed,
     "another process": another_process,
     "interleaved": interleaved,
-    "trials": trials,
     "global randomness": global_randomness,
     "ending": ending,
     "clean-up": clean_up,

@@ -1,11 +1,12 @@
-"""The checks that a seed and the actions fix an episode: again, elsewhere, among other sessions, in
-trials, and whatever the global generators give."""
+"""The checks that a seed and the actions fix an episode: again, elsewhere, among other sessions,
+and whatever the global generators give."""
 
 import pickle
 import random
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -60,25 +61,36 @@ def another_process(context: Context) -> Finding:
 
 
 def interleaved(context: Context) -> Finding:
-    """Interleaved sessions of one object play as each session does alone in a new object.
+    """Interleaved sessions of one object play as each session does alone in a new object, also in
+    trials of several episodes.
 
-    Two sessions play each task, so that state left by one would be visible to the other.
+    Two sessions play each task, so that state left by one would be visible to the other. In trials,
+    what `_begin_episode` makes of one is fixed by its `TrialInfo`, its task and its actions.
     """
     name = "interleaved"
-    tasks = [task for task in context.tasks(8) for _ in range(2)]
+    tasks = [task for task in context.tasks(8 + EPISODES) for _ in range(2)]
     player = random_player(context.seed)
-    alone = _alone(lambda: context.make(None), tasks, player)
-    shared = context.make(None)
-    for way, rollouts in (
-        ("one after another in one object", play_alone(shared, tasks, player)),
-        ("side by side", play_interleaved(shared, tasks, player, seed=context.seed)),
-    ):
-        parted = first_difference(alone, rollouts)
-        if parted:
-            return Finding(name, False, f"{way}, {parted}")
-    if shared.active_states:
-        return Finding(name, False, f"{len(shared.active_states)} states were not removed")
-    return Finding(name, True, f"{len(tasks)} sessions equal to those played alone")
+    texts = []
+    makers = (partial(context.make, None), partial(_of_several_episodes, context))
+    for make in makers:
+        try:
+            shared = make()
+        except ConfigError as error:
+            texts.append(f"no trials: {error}")
+            break
+        alone = _alone(make, tasks, player)
+        for way, rollouts in (
+            ("one after another in one object", play_alone(shared, tasks, player)),
+            ("side by side", play_interleaved(shared, tasks, player, seed=context.seed)),
+        ):
+            parted = first_difference(alone, rollouts)
+            if parted:
+                return Finding(name, False, f"{way}, {parted}")
+        if shared.active_states:
+            return Finding(name, False, f"{len(shared.active_states)} states were not removed")
+        episodes = shared.config.episodes_per_trial
+        texts.append(f"{len(tasks)} sessions of {episodes} episodes equal to those played alone")
+    return Finding(name, True, "; ".join(dict.fromkeys(texts)))
 
 
 def _alone(
@@ -98,27 +110,6 @@ def first_difference(expected: Sequence[Rollout], got: Sequence[Rollout]) -> str
 
 
 EPISODES = 3
-
-
-def trials(context: Context) -> Finding:
-    """Trials of several episodes, side by side in one object, are as each alone in a new one.
-
-    So what `_begin_episode` makes of a trial is fixed by its `TrialInfo`, its task and its actions.
-    """
-    name = "trials"
-    tasks = context.tasks(2 * EPISODES, most=8)
-    player = random_player(context.seed)
-    try:
-        shared = _of_several_episodes(context)
-    except ConfigError as error:
-        return Finding(name, True, f"not played: {error}")
-    alone = _alone(lambda: _of_several_episodes(context), tasks, player)
-    together = play_interleaved(shared, tasks, player, seed=context.seed)
-    parted = first_difference(alone, together)
-    if parted:
-        return Finding(name, False, f"side by side, {parted}")
-    episodes = shared.config.episodes_per_trial
-    return Finding(name, True, f"{len(tasks)} trials of {episodes} episodes equal to each alone")
 
 
 def _of_several_episodes(context: Context) -> MultistepEnv:

@@ -8,7 +8,7 @@ from typing import Any
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.stored import is_malformed
 from agentsgym.runs.files import StoredRollout
-from agentsgym.types import Episode, Message, Rollout, Step
+from agentsgym.types import Message, Rollout, Step
 from agentsgym.types.text import clean_text, finite, plain
 
 Json = dict[str, Any]
@@ -18,20 +18,12 @@ Lines = Sequence[StoredRollout]
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
-    """One action or reflection of a conversation: `place` is the number of its message."""
-
-    place: int
-    episode: Episode
-    step: Step
-
-
-@dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages up to the agent's last one. It may go on over several episodes."""
+    """Messages up to the agent's last one, and its actions and reflections by the numbers of their
+    messages. It may go on over several episodes."""
 
-    messages: tuple[Message, ...]
-    spoken: tuple[Spoken, ...]
+    messages: list[Message]
+    spoken: dict[int, Step]
 
 
 def conversations(rollout: Rollout) -> Iterator[Conversation]:
@@ -42,8 +34,8 @@ def conversations(rollout: Rollout) -> Iterator[Conversation]:
             continue
         places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
         if turns and len(turns) == len(places):
-            spoken = (Spoken(n, *one[:2]) for n, one in zip(places, turns, strict=True))
-            yield Conversation(tuple(map(_clean, messages[: places[-1] + 1])), tuple(spoken))
+            spoken = {place: turn[1] for place, turn in zip(places, turns, strict=True)}
+            yield Conversation(list(map(_clean, messages[: places[-1] + 1])), spoken)
 
 
 def _clean(message: Message) -> Message:
@@ -62,26 +54,11 @@ def messages(lines: Lines) -> Iterator[Json]:
     for line in lines:
         for one in conversations(line.rollout):
             yield {
-                "messages": list(one.messages),
-                "rewards": [finite(act.step.reward) for act in one.spoken],
-                "malformed": [is_malformed(act.step) for act in one.spoken],
+                "messages": one.messages,
+                "rewards": [finite(step.reward) for step in one.spoken.values()],
+                "malformed": [is_malformed(step) for step in one.spoken.values()],
                 **about(line),
             }
-
-
-def prompt_completion(lines: Lines) -> Iterator[Json]:
-    """One example per action: the conversation before it, and the action."""
-    for line in lines:
-        for one in conversations(line.rollout):
-            for act in one.spoken:
-                yield {
-                    "prompt": list(one.messages[: act.place]),
-                    "completion": [one.messages[act.place]],
-                    "episode": act.episode.index,
-                    "step": act.step.index,
-                    "step_reward": finite(act.step.reward),
-                    **about(line),
-                }
 
 
 def tokens(lines: Lines) -> Iterator[Json]:
@@ -128,13 +105,12 @@ def _difference(better: Rollout, worse: Rollout) -> Json | None:
         pairs = zip(one.messages, other.messages, strict=False)
         place = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
         if place is not None:
-            spoken = all(any(act.place == place for act in side.spoken) for side in (one, other))
             pair = {
-                "prompt": list(one.messages[:place]),
+                "prompt": one.messages[:place],
                 "chosen": [one.messages[place]],
                 "rejected": [other.messages[place]],
             }
-            return pair if spoken else None
+            return pair if place in one.spoken and place in other.spoken else None
         if len(one.messages) != len(other.messages):
             return None
     return None

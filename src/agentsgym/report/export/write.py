@@ -4,18 +4,12 @@ file or JSON lines."""
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.export.examples import (
-    messages,
-    preference,
-    prompt_completion,
-    tokens,
-)
+from agentsgym.report.export.examples import messages, preference, tokens
 from agentsgym.report.stored import RolloutSet, Source, groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
@@ -53,17 +47,6 @@ FORMATS: Mapping[str, Format] = {
         messages,
         {"messages": _CHAT, "rewards": ["float64"], "malformed": ["bool"], **_ABOUT},
     ),
-    "prompt-completion": Format(
-        prompt_completion,
-        {
-            "prompt": _CHAT,
-            "completion": _CHAT,
-            "episode": "int64",
-            "step": "int64",
-            "step_reward": "float64",
-            **_ABOUT,
-        },
-    ),
     "tokens": Format(
         tokens,
         {"input_ids": ["int32"], "assistant_masks": ["int8"], "sampled": "bool", **_ABOUT},
@@ -82,7 +65,6 @@ FORMATS: Mapping[str, Format] = {
 }
 
 _USUAL = (("train",), ("eval",))
-_PART = 4096
 
 
 # -- which rollouts --------------------------------------------------------------------------------
@@ -201,16 +183,13 @@ def write_dataset(
 
 def make_dataset(source: Source, form: Format, filters: Filters, counts: Counts) -> "Dataset":
     """The examples as a dataset in memory. Raises ConfigError if there are none."""
-    from datasets import Dataset, Features, concatenate_datasets
+    from datasets import Dataset, Features
 
     features = Features({name: _feature(kind) for name, kind in form.columns.items()})
-    examples = _examples(source, form, filters, counts)
-    parts = []
-    while part := list(islice(examples, _PART)):
-        parts.append(Dataset.from_list(part, features=features))
-    if not parts:
+    examples = list(_examples(source, form, filters, counts))
+    if not examples:
         raise ConfigError(_empty(counts))
-    return concatenate_datasets(parts)
+    return Dataset.from_list(examples, features=features)
 
 
 def _examples(
