@@ -42,7 +42,9 @@ class ReplayBuffer:
         groups of this generation."""
         ages = range(1, self._max_age + 1)
         stored = [group for group in self._groups if generation - group.generation in ages]
-        filled, replayed, fresh = [], [], []
+        filled: list[TrainRollout] = []
+        replayed: list[int] = []
+        fresh: list[_Group] = []
         for start in range(0, len(rollouts), self._size):
             own = rollouts[start : start + self._size]
             if any(rollout.in_loss for rollout in own):
