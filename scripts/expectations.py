@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from agentsgym.envs.exploration import BestPlayer, Claim, Inform, Plan
 from agentsgym.envs.exploration.best_play import Beliefs, Move
-from agentsgym.envs.mastermind import CodeSpace, TrialPlan
-from agentsgym.envs.mastermind.best_play import Player
+from agentsgym.envs.mastermind import CodeSpace, ExactPlayer, TrialPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class Guessed:
     guesses: tuple[float, ...]
 
 
-def guessed(space: CodeSpace, player: Player, plan: TrialPlan, *known: int) -> Guessed:
+def guessed(space: CodeSpace, player: ExactPlayer, plan: TrialPlan, *known: int) -> Guessed:
     """The expectations of a player of Mastermind over all codes in these sets, equally likely. The
     player knows in which of the sets the code is."""
     wins, guesses = [0.0] * plan.episodes, [0.0] * plan.episodes
@@ -99,7 +98,7 @@ def guessed(space: CodeSpace, player: Player, plan: TrialPlan, *known: int) -> G
     return Guessed(score / count, tuple(w / count for w in wins), tuple(g / count for g in guesses))
 
 
-def guessed_with_hint(space: CodeSpace, player: Player, plan: TrialPlan) -> Guessed:
+def guessed_with_hint(space: CodeSpace, player: ExactPlayer, plan: TrialPlan) -> Guessed:
     """The player's expectations after one opening hint, averaged over all codes and hints.
 
     A hint is a code other than the secret, each equally likely, with its feedback.

@@ -36,21 +36,13 @@ class Report:
         return all(finding.passed for finding in self.findings)
 
     @property
-    def failures(self) -> tuple[Finding, ...]:
-        """The checks that failed."""
-        return tuple(finding for finding in self.findings if not finding.passed)
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """All warnings."""
         return tuple(warning for finding in self.findings for warning in finding.warnings)
 
     def __getitem__(self, name: str) -> Finding:
         """The finding of a check by its name. Raises KeyError."""
-        for finding in self.findings:
-            if finding.name == name:
-                return finding
-        raise KeyError(f"no check {name!r}; the checks are {[f.name for f in self.findings]}")
+        return {finding.name: finding for finding in self.findings}[name]
 
     def raise_if_failed(self) -> "Report":
         """Return the report; raise CheckFailed with its text if a check failed."""
@@ -58,19 +50,9 @@ class Report:
             raise CheckFailed(self.to_text())
         return self
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {
-            "env": self.env,
-            "env_config": dict(self.env_config),
-            "passed": self.passed,
-            "seconds": round(self.seconds, 3),
-            "findings": [asdict(finding) for finding in self.findings],
-        }
-
     def to_json(self) -> str:
         """One JSON object on one line."""
-        return json.dumps(self.to_dict(), default=repr)
+        return json.dumps({"passed": self.passed, **asdict(self)}, default=repr)
 
     def to_text(self) -> str:
         """A line per check, with its warnings below it."""
@@ -80,9 +62,8 @@ class Report:
             mark = "passed" if finding.passed else "FAILED"
             lines.append(f"{mark}  {finding.name:<{width}}  {finding.evidence}")
             lines += [f"        warning: {warning}" for warning in finding.warnings]
-        verdict = "passed"
-        if not self.passed:
-            verdict = f"failed: {', '.join(finding.name for finding in self.failures)}"
+        failed = [finding.name for finding in self.findings if not finding.passed]
+        verdict = f"failed: {', '.join(failed)}" if failed else "passed"
         return "\n".join([*lines, f"{self.env}: {verdict} ({self.seconds:.1f} s)"])
 
 

@@ -1,4 +1,4 @@
-"""Trials of Mastermind as numbers: their rewards, the players (exact, and greedy by entropy).
+"""Trials of Mastermind as numbers: their rewards, and exact best play.
 
 Ties go to a guess that may be the code itself, then to the earlier code, so play is deterministic.
 """
@@ -6,7 +6,6 @@ Ties go to a guess that may be the code itself, then to the earlier code, so pla
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from agentsgym.envs.known_game import episode_weights, lowest
 from agentsgym.envs.mastermind.codes import CodeSpace, Feedback
@@ -31,49 +30,6 @@ class TrialPlan:
     def weight(self, episode: int) -> float:
         """The share of an episode's reward in the score."""
         return episode_weights(self.episodes, self.free_shots)[episode]
-
-
-class Player(Protocol):
-    """Chooses guesses; it knows the codes that are still possible and the position in the trial."""
-
-    def choose(self, candidates: int, episode: int, left: int) -> int:
-        """Index of the guess, with `left` guesses left in the episode, including this one."""
-        ...
-
-
-def entropy(sizes: Sequence[int]) -> float:
-    """Information of a guess in nats, −Σ n_i/n · ln(n_i/n), for parts of these sizes."""
-    total = sum(sizes)
-    return -sum(size / total * math.log(size / total) for size in sizes)
-
-
-class GreedyPlayer:
-    """Takes the guess whose feedback tells most about the possible codes, looking one step ahead.
-
-    On the last guess of a scored episode it only takes possible codes; in a free shot it may also
-    use that guess to learn.
-    """
-
-    def __init__(self, space: CodeSpace, plan: TrialPlan) -> None:
-        self._space = space
-        self._plan = plan
-        self._chosen: dict[tuple[int, bool], int] = {}
-
-    def choose(self, candidates: int, episode: int, left: int) -> int:
-        """See `Player`."""
-        must_win = left == 1 and self._plan.weight(episode) > 0
-        key = (candidates, must_win)
-        if key not in self._chosen:
-            self._chosen[key] = self._best(candidates, must_win)
-        return self._chosen[key]
-
-    def _best(self, candidates: int, must_win: bool) -> int:
-        best, highest = lowest(candidates), -math.inf
-        for guess in _possible_first(self._space, candidates, only=must_win):
-            score = entropy([p.bit_count() for _, p in self._space.split(candidates, guess)])
-            if score > highest + _TIE:
-                best, highest = guess, score
-        return best
 
 
 class ExactPlayer:
@@ -101,7 +57,8 @@ class ExactPlayer:
         self._solved: dict[tuple[int, int, int], tuple[float, int]] = {}
 
     def choose(self, candidates: int, episode: int, left: int) -> int:
-        """See `Player`."""
+        """Index of the guess if these codes are still possible, with `left` guesses left in the
+        episode, including this one."""
         return self._solve(candidates, episode, left)[1]
 
     def _solve(self, candidates: int, episode: int, left: int) -> tuple[float, int]:
@@ -161,19 +118,10 @@ class ExactPlayer:
         return total + rest * (later - _HURRY * left)
 
 
-def _possible_first(space: CodeSpace, candidates: int, *, only: bool = False) -> Iterator[int]:
-    """Guesses that may be right, then (unless `only`) the others."""
+def _possible_first(space: CodeSpace, candidates: int) -> Iterator[int]:
+    """Guesses that may be right, then the others."""
     if candidates.bit_count() == 1:
         yield lowest(candidates)
         return
     yield from (guess for guess in range(len(space)) if candidates >> guess & 1)
-    if not only:
-        yield from (guess for guess in range(len(space)) if not candidates >> guess & 1)
-
-
-def make_player(kind: str, space: CodeSpace, plan: TrialPlan) -> Player:
-    """The player of that name: "exact", "entropy", or "best": exact if there are few enough codes,
-    else entropy."""
-    if kind == "exact" or (kind == "best" and len(space) <= MAX_EXACT_CODES):
-        return ExactPlayer(space, plan)
-    return GreedyPlayer(space, plan)
+    yield from (guess for guess in range(len(space)) if not candidates >> guess & 1)

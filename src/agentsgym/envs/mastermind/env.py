@@ -9,7 +9,7 @@ from pydantic import Field
 
 from agentsgym.envs.action_text import with_form
 from agentsgym.envs.known_game import KnownGame, members
-from agentsgym.envs.mastermind.best_play import Player, TrialPlan, make_player
+from agentsgym.envs.mastermind.best_play import ExactPlayer, TrialPlan
 from agentsgym.envs.mastermind.codes import (
     COLORS,
     Clues,
@@ -84,7 +84,7 @@ class MastermindEnv(KnownGame):
             )
         self.color_names = COLORS[: config.colors]
         self.space = CodeSpace(config.colors, config.length)
-        self._players: dict[str, Player] = {}
+        self._best_play: ExactPlayer | None = None
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -188,12 +188,15 @@ class MastermindEnv(KnownGame):
         """The trial that a player plays: all episodes if they carry, else one episode."""
         return TrialPlan(self.config.max_steps_per_episode, *self.played_as_one)
 
-    def player(self, kind: str = "best") -> Player:
-        """A reference player: "best" (exact up to 64 codes, else entropy), "exact" or
-        "entropy"."""
-        if kind not in self._players:
-            self._players[kind] = make_player(kind, self.space, self.plan)
-        return self._players[kind]
+    @property
+    def best_play(self) -> ExactPlayer:
+        """The optimal player of the configured trial. Raises ValueError above 64 codes."""
+        self._best_play = self._best_play or ExactPlayer(self.space, self.plan)
+        return self._best_play
+
+    def prepare(self, kind: str = "best") -> None:
+        """Check that exact play is possible."""
+        _ = self.best_play
 
     def admissible_actions(self, state: CodeState) -> list[str]:
         """All codes."""
@@ -204,9 +207,9 @@ class MastermindEnv(KnownGame):
         return say_code((0, *[1] * (self.config.length - 1)), self.color_names)
 
     def best_action(self, state: CodeState, kind: str = "best") -> str:
-        """The guess of a reference player (see `player`)."""
+        """The best guess. Raises ValueError above 64 codes."""
         left = self.config.max_steps_per_episode - state["steps"]
-        guess = self.player(kind).choose(state["possible"], self.episode_of(state), left)
+        guess = self.best_play.choose(state["possible"], self.episode_of(state), left)
         return say_code(self.space.codes[guess], self.color_names)
 
     def notes(self, state: CodeState) -> str:

@@ -141,18 +141,12 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         return {"num_generations_eval": 1, **forgotten}
 
 
-def find_section() -> AxolotlSection | None:
-    """The section that the registered plugin has read; None if it is not registered."""
-    plugins = PluginManager.get_instance().plugins.values()
-    return next((plugin.section for plugin in plugins if isinstance(plugin, Plugin)), None)
-
-
 def section_of_this_run() -> AxolotlSection:
-    """The same. Raises ConfigError if there is none."""
-    section = find_section()
-    if section is None:
-        raise ConfigError(f"no section agentsgym was read; add plugins: [{_HOME}.Plugin]")
-    return section
+    """The section that the registered plugin has read. Raises ConfigError if there is none."""
+    for plugin in PluginManager.get_instance().plugins.values():
+        if isinstance(plugin, Plugin):
+            return plugin.section
+    raise ConfigError(f"no section agentsgym was read; add plugins: [{_HOME}.Plugin]")
 
 
 def _keys_of_axolotl() -> dict[str, str]:
