@@ -95,7 +95,7 @@ def test_a_table_for_people(run_dir):
     [
         (["--step", 4], "no generation at step 4"),
         (["--group", 9], "groups 0 to 1"),
-        (["-e", "gae"], "unknown advantage estimator"),
+        (["-e", "ppo"], "unknown advantage estimator"),
     ],
 )
 def test_bad_usage_is_one_line(run_dir, arguments, words):

@@ -308,6 +308,20 @@ def test_observations_agree_up_to_case_and_white_space():
     assert table_of([played[0], other]).anchor.tolist() == ["seen 0", "seen 0"]
 
 
+def test_gae_sums_what_the_values_did_not_expect():
+    played = table_of([rollout(0, 0, [1.0, 2.0], [4.0]), rollout(0, 1, [0.0])])
+    # An episode of rollout 0 is half of its final reward: 0.5, 1, 2 and 0. Without values the sums.
+    assert steps_of("gae", [rollout(0, 0, [1.0, 2.0], [4.0]), rollout(0, 1, [0.0])]) == near(
+        [[3.5, 3, 2], [0]]
+    )
+    valued = replace(played, value=np.array([3.0, 2.0, 1.0, 4.0]))
+    assert credit_steps(valued, "gae").value.tolist() == [0.5, 1, 1, -4]
+    # δ at gamma 0.5: 0.5 + 1 − 3, 1 + 0.5 − 2, 2 − 1. A: 1, −0.5 + 1/8, −1.5 − 3/64 at lam 0.25.
+    assert credit_steps(valued, "gae", gamma=0.5, lam=0.25).value.tolist() == [
+        -1.5 - 3 / 64, -3 / 8, 1, -4,
+    ]  # fmt: skip
+
+
 # Two episodes, the first one free: what is earned there counts nothing.
 TRIALS = [
     rollout(0, 0, [7.0, 0.0], [1.0, 2.0], free_shots=1),
@@ -588,7 +602,7 @@ def test_a_custom_estimator_is_a_function_named_by_its_path():
 @pytest.mark.parametrize(
     ("estimator", "options", "words"),
     [
-        ("gae", {}, f"known: {', '.join(sorted(ESTIMATORS))}"),
+        ("ppo", {}, f"known: {', '.join(sorted(ESTIMATORS))}"),
         ("grpo", {"gamma": 1.0}, "takes no option 'gamma'; it takes scale_rewards"),
         ("reward", {"gamma": 1.0}, "it takes none"),
         ("grpo", {"scale_rewards": "std"}, "'group', 'batch' or 'none', got 'std'"),

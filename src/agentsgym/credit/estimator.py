@@ -42,7 +42,8 @@ class Estimator:
     takes a `Rollout` and returns for each row one float per token, shape (T,). Its keyword-only
     arguments are the estimator's options. `help` says what it rewards, `use` when to use it. With
     `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name; with
-    `reads_choices` the trainer fills the column `choices`, for a forward pass.
+    `reads_choices` the trainer fills the column `choices`, with `reads_values` it trains a critic
+    and fills the column `value`, either for a forward pass.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Estimator:
     per: Literal["step", "token"] = "step"
     takes_scale_rewards: bool = False
     reads_choices: bool = False
+    reads_values: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.assign):
@@ -70,6 +72,11 @@ class Estimator:
         return cls(name=path, help="", use="", source="", assign=assign, variants=())
 
     @property
+    def reads_policy(self) -> bool:
+        """Whether it needs more than recorded rollouts."""
+        return self.reads_choices or self.reads_values
+
+    @property
     def options(self) -> tuple[str, ...]:
         """Names of its options."""
         return tuple(p.name for p in self._parameters() if p.kind is p.KEYWORD_ONLY)
@@ -79,7 +86,7 @@ class Estimator:
 
 
 # A discount above 1 would give distant rewards more weight than near ones.
-_DISCOUNTS = ("gamma", "trial_gamma")
+_DISCOUNTS = ("gamma", "trial_gamma", "lam")
 
 
 def check_options(estimator: Estimator, options: Mapping[str, Any]) -> None:

@@ -77,6 +77,17 @@ class Process:
         """The return of each trajectory."""
         return np.array([sum(m.weight * m.reward for m in t) for t in self.trajectories])
 
+    def state_values(self) -> Floats:
+        """What is still to be earned after each state on average, shape (S,): an exact critic."""
+        total, visits = np.zeros((2, len(self.theta)))
+        for chance, trajectory in zip(self.probabilities(), self.trajectories, strict=True):
+            rest = 0.0
+            for move in reversed(trajectory):
+                rest += move.weight * move.reward
+                total[move.state] += chance * rest
+                visits[move.state] += chance
+        return total / np.where(visits > 0, visits, 1.0)
+
     def true_gradient(self) -> Floats:
         """∇J, J the expected return, by the score function over all trajectories, shape (S, A)."""
         alone = every_group(self, 1)
@@ -119,7 +130,8 @@ def every_group(process: Process, size: int) -> Groups:
 
 
 def groups_of(process: Process, members: Ints, chance: Floats) -> Groups:
-    """The given groups in one table, whose `choices` are all of the policy's."""
+    """The given groups in one table, whose `choices` are all of the policy's, and the `value` of a
+    step that of its state."""
     by_step = [_steps(trajectory) for trajectory in process.trajectories]
     steps = [step for trajectory in by_step for step in trajectory]
     moves = [move for step in steps for move in step]
@@ -144,6 +156,7 @@ def groups_of(process: Process, members: Ints, chance: Floats) -> Groups:
         anchor=objects([str(s[0].state) for s in steps])[at],
         action=objects([tuple(m.action for m in s) for s in steps])[at],
         choices=objects([tuple(policy[m.state] for m in s) for s in steps])[at],
+        value=process.state_values()[[s[0].state for s in steps]][at],
     )
     state, action = np.array([(m.state, m.action) for m in moves])[token].T
     owner = np.repeat(np.arange(len(at)), width[at])

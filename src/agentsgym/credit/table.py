@@ -18,6 +18,9 @@ among them, and their probabilities after the same context and the action's earl
 StepChoices = Mapping[tuple[int, int], Choices]
 """(episode, step) → the choices of its action."""
 
+StepValues = Mapping[tuple[int, int], float]
+"""(episode, step) → the critic's value before its action."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepTable:
@@ -34,7 +37,8 @@ class StepTable:
     normalized observation), `penalty` float64 (what a malformed action in a free shot takes off the
     final reward; 0 if not given), `action` object (its token ids as a tuple; empty if not given)
     and, for an estimator that `reads_choices`, `choices` object (`Choices`, empty where they were
-    not computed).
+    not computed), or that `reads_values`, `value` float64 (what a critic expects of the rest of the
+    rollout before the action; 0 if not given).
     """
 
     group: Ints
@@ -53,12 +57,14 @@ class StepTable:
     penalty: Floats = field(default_factory=lambda: np.zeros(0))
     action: NDArray[np.object_] = field(default_factory=lambda: objects([]))
     choices: NDArray[np.object_] = field(default_factory=lambda: objects([]))
+    value: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if not len(self.index):
             object.__setattr__(self, "index", _counted(self.group))
-        if not len(self.penalty):
-            object.__setattr__(self, "penalty", np.zeros(len(self.reward)))
+        for name in ("penalty", "value"):
+            if not len(getattr(self, name)):
+                object.__setattr__(self, name, np.zeros(len(self.reward)))
         for name in ("action", "choices"):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, objects([()] * len(self.reward)))
@@ -87,14 +93,18 @@ class StepTable:
             )
 
 
-def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -> StepTable:
-    """The step table of some rollouts, with steps in the order of play. `choices` are those of each
-    rollout's steps, as far as they are known.
+def table_of(
+    rollouts: Sequence[Rollout],
+    choices: Sequence[StepChoices] = (),
+    values: Sequence[StepValues] = (),
+) -> StepTable:
+    """The step table of some rollouts, with steps in the order of play. `choices` and `values` are
+    those of each rollout's steps, as far as they are known.
 
     Raises ValueError if a live rollout's reward is NaN or infinite, or if a rollout occurs twice.
     """
     spans = [spans_of(rollout) for rollout in rollouts]
-    alternatives = choices or [{}] * len(rollouts)
+    alternatives, values = choices or [{}] * len(rollouts), values or [{}] * len(rollouts)
     steps = [
         (r, episode, step, _tokens(spans[r].get((episode.index, step.index))))
         for r, rollout in enumerate(rollouts)
@@ -122,6 +132,7 @@ def table_of(rollouts: Sequence[Rollout], choices: Sequence[StepChoices] = ()) -
         anchor=np.array([_anchor(s) for _, _, s, _ in steps], dtype=np.object_),
         action=objects([tokens for _, _, _, tokens in steps]),
         choices=objects([alternatives[r].get((e.index, s.index), ()) for r, e, s, _ in steps]),
+        value=np.array([values[r].get((e.index, s.index), 0.0) for r, e, s, _ in steps]),
     )
 
 

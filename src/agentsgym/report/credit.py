@@ -7,7 +7,7 @@ from agentsgym.credit import ESTIMATORS, credit_steps, find_estimator, table_of
 from agentsgym.credit.table import spans_of
 from agentsgym.types import Rollout
 
-RECORDED = tuple(name for name, e in ESTIMATORS.items() if not e.reads_choices)
+RECORDED = tuple(name for name, e in ESTIMATORS.items() if not e.reads_policy)
 """The estimators that need nothing but recorded rollouts."""
 
 _ByRollout = Mapping[tuple[int, int], Mapping[tuple[int, int], float]]
@@ -38,7 +38,7 @@ def compare_credit(
     """Credit of every step under each estimator, in the order of play.
 
     The rollouts must include whole groups. Raises ValueError for an unknown estimator, or one that
-    needs the policy's probabilities, which are not recorded.
+    needs the policy's probabilities or a critic, which are not recorded.
     """
     by_name = {name: _credit(rollouts, name) for name in estimators}
     result = []
@@ -69,10 +69,13 @@ def compare_credit(
 def _credit(rollouts: Sequence[Rollout], name: str) -> _ByRollout:
     """Rollout → step → its number, for the rollouts that have steps."""
     estimator = find_estimator(name)
-    if estimator.reads_choices:
+    if estimator.reads_policy:
+        reads = (
+            "the policy's probabilities of other actions" if estimator.reads_choices else "values"
+        )
         raise ValueError(
-            f"estimator {name!r} needs the policy's probabilities of other actions, which are not "
-            f"recorded; choose from {', '.join(RECORDED)}"
+            f"estimator {name!r} needs {reads}, which are not recorded; choose from "
+            f"{', '.join(RECORDED)}"
         )
     if estimator.per == "step":
         return credit_steps(table_of(rollouts), estimator).by_rollout()

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from agentsgym.credit import (
+    StepAdvantages,
     concatenate,
     credit_steps,
     find_estimator,
     table_of,
     to_tokens,
 )
-from agentsgym.credit.table import StepChoices, scale_steps
+from agentsgym.credit.table import StepChoices, StepValues, scale_steps
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import TrainRollout, TrainRow, make_rollouts
 from agentsgym.training.loss.logprobs import Scorer
@@ -30,13 +31,14 @@ _ROUNDING = 1e-12
 
 class GenerationAdvantages:
     """Advantages of the rollouts of one generation. A group may be spread over several ranks, so
-    ranks exchange step tables. `choices` are those of each rollout's steps, if the estimator reads
-    them.
+    ranks exchange step tables. `choices` and `values` are those of each rollout's steps, if the
+    estimator reads them.
 
     `of_rows` are the advantages of this rank's rows, rollout by rollout. `signal`, shape (B,), says
     whether the group of each local rollout has a learning signal, and `share_with_signal` is the
     share of all ranks' rollouts for which it has. `groups_with_signal` says it of all ranks'
-    groups, in the order of their numbers.
+    groups, in the order of their numbers. `returns` is what the values of all ranks' steps should
+    have been (advantage + value), by (group, index) and step, if the estimator reads them.
     """
 
     def __init__(
@@ -45,18 +47,22 @@ class GenerationAdvantages:
         args: GRPOEnvConfig,
         ranks: Ranks,
         choices: Sequence[StepChoices] = (),
+        values: Sequence[StepValues] = (),
     ) -> None:
         self._rollouts = rollouts
         self._args = args
         here = ranks.slice(len(rollouts))
-        table = concatenate(ranks.gather([table_of(rollouts, choices)]))
+        table = concatenate(ranks.gather([table_of(rollouts, choices, values)]))
         factors = np.ones(len(table.group))
         if args.scale_step_rewards == "batch":
             table, factors = scale_steps(table)
         estimator, options = find_estimator(args.advantage_estimator), args.estimator_options
         if estimator.per == "step":
             rows = [row for rollout in rollouts for row in rollout.rows]
-            self.of_rows = to_tokens(rows, credit_steps(table, estimator, **options))
+            steps = credit_steps(table, estimator, **options)
+            self.of_rows = to_tokens(rows, steps)
+            if estimator.reads_values:
+                self.returns = StepAdvantages.of(table, steps.value + table.value).by_rollout()
         else:
             self.of_rows = [
                 values * factor

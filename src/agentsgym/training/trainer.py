@@ -23,6 +23,7 @@ from agentsgym.training.batches import GenerationBatches
 from agentsgym.training.chat_templates import log_properties, template_options
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
+from agentsgym.training.critic import Critic
 from agentsgym.training.engines import (
     Note,
     WeightSync,
@@ -155,8 +156,10 @@ class GRPOEnvTrainer(TRLBase):
         # Whether rows can share prefixes depends on the model.
         scores = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
         self.teacher = teacher_of(args, self, scores)
-        reads = find_estimator(args.advantage_estimator).reads_choices
-        self.choices = ChoiceScorer(scorer, self.ranks, args.temperature) if reads else None
+        entry, kept = find_estimator(args.advantage_estimator), lambda: self.kept("critic")
+        choices = ChoiceScorer(scorer, self.ranks, args.temperature)
+        self.choices = choices if entry.reads_choices else None
+        self.critic = Critic(scorer, self.accelerator, kept) if entry.reads_values else None
         self.gradients = Gradients(self.accelerator)
 
     def train(self, *args: Any, **options: Any) -> Any:
@@ -188,6 +191,9 @@ class GRPOEnvTrainer(TRLBase):
         if self.failures.report(rollouts, "train", step):
             self.reports.hand_over(rollouts, "train")
             self.failures.stop(rollouts, step)
+        if self.critic is not None:
+            for name, value in self.critic.learn(advantages.returns).items():
+                self.record_metric(name, value)
         trained = advantages.train_rollouts()
         self.sample.choose(trained, step)
         if self.replay is not None:
@@ -213,7 +219,8 @@ class GRPOEnvTrainer(TRLBase):
 
     def _credit(self, rollouts: Sequence[Rollout]) -> GenerationAdvantages:
         choices = self.choices.choices_of(rollouts, self.model) if self.choices else ()
-        return GenerationAdvantages(rollouts, self.args, self.ranks, choices)
+        values = self.critic.values_of(rollouts, self.model) if self.critic else ()
+        return GenerationAdvantages(rollouts, self.args, self.ranks, choices, values)
 
     def _resample(
         self, requests: list[RolloutRequest], rollouts: list[Rollout], signal: Any, round_: int

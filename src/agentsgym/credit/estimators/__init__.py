@@ -9,6 +9,7 @@ from agentsgym.credit.estimators.episodic import (
     rloo,
     step_return,
 )
+from agentsgym.credit.estimators.gae import gae
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
 from agentsgym.types.names import table
@@ -286,6 +287,32 @@ ESTIMATORS = table(
                 error=0.0,
                 turned=0.0,
                 note="for both discounts = 1",
+            ),
+        ),
+    ),
+    Estimator(
+        name="gae",
+        help="what is still to be earned in the rollout, against a critic's value of the step",
+        use="long rollouts in which few steps are alike, so that the group says little about them",
+        source="Schulman et al. 2016, arXiv 1506.02438, by steps as in AReaL's code and Turn-PPO, "
+        "arXiv 2512.17008",
+        assign=gae,
+        reads_values=True,
+        variants=(
+            Variant(
+                options={},
+                formula="Σ_{k ≥ t} (γ λ)^(k−t) δ_k to the end of the rollout, "
+                "δ_k = w_k r_k + γ V_{k+1} − V_k, V the critic's values, λ = `lam` = 1",
+                error=0.0,
+                turned=0.0,
+                note="for γ = λ = 1, whatever the values",
+            ),
+            Variant(
+                options={"gamma": 0.99, "lam": 0.9},
+                formula="the same, as in Turn-PPO",
+                error=0.01,
+                turned=0.01,
+                note="with the exact values of the states",
             ),
         ),
     ),

@@ -255,12 +255,13 @@ def _numbers_at(values: Any, places: Sequence[int]) -> list[float | None]:
 def group_credit(members: Sequence[StoredRollout], used: str | None) -> dict[int, Credit]:
     """Each rollout's credit, by its number in the group.
 
-    Estimators that read the policy's probabilities of other actions, which are not stored, have
-    numbers only in a run that was trained with them (`used`): the stored advantages.
+    Estimators that read the policy's probabilities of other actions or a critic's values, which
+    are not stored, have numbers only in a run that was trained with them (`used`): the stored
+    advantages.
     """
     credits: dict[int, Credit] = {
         line.rollout.index: {
-            name: _stored(line) if name == used and estimator.reads_choices else {}
+            name: _stored(line) if name == used and estimator.reads_policy else {}
             for name, estimator in ESTIMATORS.items()
         }
         for line in members

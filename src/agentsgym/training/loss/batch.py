@@ -225,20 +225,24 @@ def _span_numbers(rows: Sequence[TrainRow], positions: Sequence[Ints]) -> list[I
 
 
 @contextmanager
-def hidden_states_at(model: Any, index: torch.Tensor, size: int) -> Iterator[None]:
+def hidden_states_at(model: Any, index: torch.Tensor, size: int) -> Iterator[list[torch.Tensor]]:
     """Inside the block the output layer of `model`, a causal language model (with an adapter or
     not), computes P tokens of a pass only: its hidden states become those at `index`, an int64
     tensor of shape (P,) over the B·T = `size` tokens of the pass, as (1, P, width). The virtual
-    tokens that PEFT's prompt tuning puts before each row are no tokens of the pass."""
+    tokens that PEFT's prompt tuning puts before each row are no tokens of the pass. Yields a
+    list, to which a pass adds these hidden states as (P, width)."""
 
     def pick(_: nn.Module, __: Any, output: Any) -> Any:
         hidden = output.last_hidden_state
         hidden = hidden[:, -(size // len(hidden)) :]
         output.last_hidden_state = hidden.flatten(0, 1).index_select(0, index)[None]
+        picked.append(output.last_hidden_state[0])
         return output
+
+    picked: list[torch.Tensor] = []
 
     handle = without_adapter(model).base_model.register_forward_hook(pick)
     try:
-        yield
+        yield picked
     finally:
         handle.remove()

@@ -125,18 +125,30 @@ class Scorer:
     ) -> torch.Tensor:
         """The logits after (row, position) for each of P places, float, shape (P, V); the others
         are not computed."""
+        return self._read(model, layout, places)[0]
+
+    def hidden(
+        self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]]
+    ) -> torch.Tensor:
+        """The last hidden states at (row, position) of P places, shape (P, `hidden_size`)."""
+        return self._read(model, layout, places, logits_to_keep=1)[1]
+
+    def _read(
+        self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]], **options: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and last hidden states at P places."""
         plain = self._accelerator.unwrap_model(model)
         device = self._accelerator.device
         row, position = np.array(places, np.int64).T
         index = torch.from_numpy(layout.index(row, position)).to(device)
         with (
             self._accelerator.autocast(),
-            hidden_states_at(plain, index, layout.size),
+            hidden_states_at(plain, index, layout.size) as picked,
             self.reading(model, layout),
         ):
-            output = model(**layout.inputs(device), use_cache=False)
+            output = model(**layout.inputs(device), use_cache=False, **options)
         logits: torch.Tensor = output.logits[0]
-        return logits if logits.dtype == torch.float64 else logits.float()
+        return logits if logits.dtype == torch.float64 else logits.float(), picked[0]
 
     @torch.no_grad()
     def logps_of(
