@@ -59,7 +59,7 @@ def test_what_the_settings_choose(settings, name):
     [
         ({"name": "vllm"}, True, "needs engine.urls or engine.launch"),
         ({"name": "vllm"}, False, "needs engine.urls"),
-        ({"name": "plain", "urls": URLS}, True, "let engine.name be vllm"),
+        ({"name": "plain", "urls": URLS}, True, "does not use engine.urls"),
         ({"name": "plain", "launch": 1}, True, "does not use engine.launch"),
         ({"urls": URLS, "launch": 1}, True, "leave one of them out"),
         ({"name": "chat"}, True, "cannot be trained"),

@@ -5,7 +5,6 @@ once, limited by the engine's capacity.
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -114,12 +113,8 @@ class ChatEngine(RemoteEngine):
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int
     ) -> tuple[str, FinishReason]:
         body = self._body(messages, sampling, seed)
-        started = time.monotonic()
-        tries = 0
 
         async def attempt() -> tuple[str, FinishReason]:
-            nonlocal tries
-            tries += 1
             async with self._in_flight:
                 answer = await self._http.post(self.url, body, self._timeout)
             return self._read(answer)
@@ -127,10 +122,9 @@ class ChatEngine(RemoteEngine):
         try:
             return await self._ask(attempt)
         except Unreachable as error:
-            count = "1 try" if tries == 1 else f"{tries} tries"
+            tries = self._retries.attempts
             raise EndpointError(
-                f"{error.url} gave no answer in {count} over {time.monotonic() - started:.1f} s; "
-                f"the last: {error.reason}"
+                f"{error.url} gave no answer (attempts: {tries}); the last: {error.reason}"
             ) from None
         except Refused as error:
             raise EndpointError(f"{error}{_hint(error)}") from None

@@ -87,22 +87,17 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
             f"{name} is not for this: it returns no token ids, so it cannot be trained; use "
             f"{', '.join(fitting)}"
         )
+    named = [key for key in _OF_SERVERS if getattr(settings, key)]
+    unused = [] if entry.remote else named
     if settings.launch and not entry.launches:
-        return f"{name} does not use engine.launch; leave it out"
-    for key in _OF_SERVERS:
-        if not getattr(settings, key):
-            continue
-        if not entry.remote:
-            users = [e.name for e in ENGINES.values() if e.remote and e.name in fitting]
-            return (
-                f"{name} does not use engine.{key}; leave it out, or let engine.name be "
-                f"{' or '.join(users)}"
-            )
-        if settings.launch:
-            return (
-                f"engine.launch starts servers, and engine.{key} is for servers that run "
-                "already; leave one of them out"
-            )
+        unused = ["launch"]
+    if unused:
+        return f"{name} does not use engine.{unused[0]}; leave it out, or name another engine"
+    if settings.launch and named:
+        return (
+            f"engine.launch starts servers, and engine.{named[0]} is for servers that run already; "
+            "leave one of them out"
+        )
     if entry.remote and not settings.urls and not settings.launch:
         return f"{name} needs engine.urls" + (" or engine.launch" if entry.launches else "")
     if entry.name == "chat" and not settings.served_model:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
@@ -112,13 +113,11 @@ def points(lines: Lines, name: str, phase: str) -> tuple[list[int], list[float]]
 
 def smooth(values: Sequence[float]) -> list[float]:
     """Centered moving average over a twentieth of the run; narrower at both ends."""
-    half = max(1, len(values) // (2 * _WINDOWS))
-    result = []
-    for k in range(len(values)):
-        reach = min(half, k, len(values) - 1 - k)
-        part = values[k - reach : k + reach + 1]
-        result.append(sum(part) / len(part))
-    return result
+    half, ends = max(1, len(values) // (2 * _WINDOWS)), np.arange(len(values))
+    reach = np.minimum(half, np.minimum(ends, ends[::-1]))
+    sums = np.cumsum([0.0, *values])
+    means: list[float] = ((sums[ends + reach + 1] - sums[ends - reach]) / (2 * reach + 1)).tolist()
+    return means
 
 
 def episode_rewards(figures: Evaluation) -> list[float]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -15,66 +14,25 @@ _ROLLOUTS = re.compile(
 _TOKEN_RECORD = re.compile(r"(\d+)(?:-r\d+)?\.parquet")
 
 
-@dataclass(frozen=True, slots=True)
 class RunDirectory:
     """The paths of one run below `root`; reading them creates no files."""
 
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        """The resolved configuration."""
-        return self.root / "config.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """One line per logged optimizer step or evaluation."""
-        return self.root / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """The figures before and after, times, versions."""
-        return self.root / "summary.json"
-
-    @property
-    def evaluation(self) -> Path:
-        """Settings, status and figures of a saved evaluation, whose rollouts are beside it."""
-        return self.root / "evaluation.json"
-
-    @property
-    def picture(self) -> Path:
-        """The learning curve."""
-        return self.root / "learning-curve.png"
-
-    @property
-    def rollouts(self) -> Path:
-        """Directory of the rollouts."""
-        return self.root / "rollouts"
-
-    @property
-    def token_records(self) -> Path:
-        """Directory of the trainer's numbers for the tokens of a sample of rollouts."""
-        return self.root / "token-records"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Directory of `checkpoint-N`."""
-        return self.root / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The trained model and its tokenizer."""
-        return self.root / "model"
-
-    @property
-    def reference(self) -> Path:
-        """The run's initial model, if the run created it and KL needs it."""
-        return self.root / "reference"
-
-    @property
-    def warm_start(self) -> Path:
-        """The warm start of a pretrained model: its figures, checkpoints and model."""
-        return self.root / "warm-start"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.yaml"  # the resolved configuration
+        self.metrics = root / "metrics.jsonl"  # a line per logged optimizer step or evaluation
+        self.summary = root / "summary.json"  # the figures before and after, times, versions
+        # Settings, status and figures of a saved evaluation, whose rollouts are beside it.
+        self.evaluation = root / "evaluation.json"
+        self.picture = root / "learning-curve.png"
+        self.rollouts = root / "rollouts"
+        # The trainer's numbers for the tokens of a sample of rollouts.
+        self.token_records = root / "token-records"
+        self.checkpoints = root / "checkpoints"  # of which each is a folder checkpoint-N
+        self.model = root / "model"  # the trained model and its tokenizer
+        self.reference = root / "reference"  # the initial model, if the run made it and KL needs it
+        # Of a pretrained model: figures, checkpoints and the model.
+        self.warm_start = root / "warm-start"
 
     def rank_error(self, rank: int) -> Path:
         """The error that ended another process than rank 0, until it is in the summary."""
