@@ -29,7 +29,7 @@ from agentsgym.credit.table import StepTable
 from agentsgym.types.records import Floats
 
 SIZES = (4, 8, 16)
-BATCH, BATCHES = 16, 400
+BATCH, BATCHES = 16, 200
 _NOTHING = 1e-9  # of the true gradient
 Assign = Callable[[StepTable], Floats]
 
@@ -126,8 +126,8 @@ CHALLENGES: Mapping[str, Challenge] = {
         ),
     ),
     "many actions": Challenge(
-        "six actions; the best is taken once in 20 times",
-        process_of({"all": (0.05, 0.15, 0.2, 0.2, 0.2, 0.2)}, Node("all", (1, 0.2, 0, 0, 0, 0))),
+        "five actions; the best is taken once in 20 times",
+        process_of({"all": (0.05, 0.2, 0.25, 0.25, 0.25)}, Node("all", (1, 0.2, 0, 0, 0))),
     ),
     "partial observation": Challenge(
         "two rooms look alike; which action is right depends on the room",
@@ -195,12 +195,13 @@ def board(
                     mean, ratio, width, spread = _drawn(process, groups, assign, truth)
                     variance = ratio * plain
                 bias = compare(mean, truth)
-                figures, halves = (bias.error, bias.turned, math.inf), (width, width, 0.0)
-                if bias.scale > _NOTHING:
-                    noise = variance * size / unit / bias.scale**2
-                    share = width / bias.scale
+                if bias.scale > max(width, _NOTHING):
+                    noise, share = variance * size / unit / bias.scale**2, width / bias.scale
                     figures = bias.error, bias.turned, noise
                     halves = width, share, noise * math.hypot(spread, 2 * share)
+                else:
+                    turned = 1.0 if width else bias.turned
+                    figures, halves = (bias.error, turned, math.inf), (width, 0.0, 0.0)
                 yield label, Measured(name, size, *figures, halves)
 
 
