@@ -541,8 +541,9 @@ a softmax for each state. *Error* is the relative error of the expected gradient
 group's gradient, rescaled so that its mean has the length of ∇J along ∇J, times the environment
 steps that the group took: how many steps the same ratio of signal to noise costs. An estimator that
 reads more than the group (± is a 95 % interval) is measured on 200 drawn batches of 16 groups.
-`reward` is each action's own reward. Figures are those of these processes and these policies: they
-rank estimators and are no constants."""
+`gae` is given the exact value of each state, which a critic only approaches; `reward` is each
+action's own reward. Figures are those of these processes and these policies: they rank estimators
+and are no constants."""
 TURNED = """### What remains of the bias after rescaling
 
 Groups of 8. A learning rate absorbs a wrong length; a wrong direction stays, however long one
