@@ -80,17 +80,10 @@ def _bare(rollout: TrainRollout) -> TrainRollout:
     return TrainRollout(played, rows, rollout.in_loss)
 
 
-_ARRAYS = ("token_ids", "agent_token_mask", "logprobs", "advantages")
-
-
 def _as_plain(rollout: TrainRollout) -> list[Any]:
     played = rollout.played
     rows = [
-        [
-            *(torch.from_numpy(getattr(row, name).copy()) for name in _ARRAYS),
-            [astuple(span) for span in row.spans],
-            row.sampled,
-        ]
+        [list(map(astuple, row.spans)), row.sampled, *map(torch.tensor, _arrays(row))]
         for row in rollout.rows
     ]
     return [played.session_id, played.group, played.index, played.error, rollout.in_loss, rows]
@@ -102,14 +95,10 @@ def _from_plain(values: Sequence[Any]) -> TrainRollout:
     return TrainRollout(played, [_row(*row) for row in rows], in_loss)
 
 
-def _row(
-    ids: Any, mask: Any, logprobs: Any, advantages: Any, spans: Any, sampled: bool
-) -> TrainRow:
-    return TrainRow(
-        ids.numpy(),
-        mask.numpy(),
-        logprobs.numpy(),
-        tuple(StepSpan(*span) for span in spans),
-        sampled,
-        advantages.numpy(),
-    )
+def _arrays(row: TrainRow) -> tuple[Any, ...]:
+    return row.token_ids, row.agent_token_mask, row.logprobs, row.advantages
+
+
+def _row(spans: Any, sampled: bool, *tensors: torch.Tensor) -> TrainRow:
+    ids, mask, logprobs, advantages = (tensor.numpy() for tensor in tensors)
+    return TrainRow(ids, mask, logprobs, tuple(StepSpan(*s) for s in spans), sampled, advantages)

@@ -15,6 +15,7 @@ from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.launcher import VLLMServers, launched
 from agentsgym.generation.vllm.protocol import (
+    EngineUnavailable,
     completion_body,
     read_completion,
     read_prompt_logprobs,
@@ -32,6 +33,8 @@ from agentsgym.types import (
     WeightUpdate,
 )
 from agentsgym.types.text import remember_secret
+
+_PROBE = "The quick brown fox [guess] said: 'No? 3,141.59!' (and_so on)\n"
 
 
 class VLLMEngine(RemoteEngine):
@@ -223,8 +226,16 @@ class VLLMEngine(RemoteEngine):
         self._loop.run(self.pool.follow(weights))
 
     def check_tokenizer(self) -> None:
-        """Raise EngineUnavailable if the servers encode a text into other ids."""
-        self._loop.run(self.pool.check_tokenizer(self.tokenizer))
+        """Raise EngineUnavailable if a server encodes a text into other ids."""
+        body = {"model": self.base_model, "prompt": _PROBE, "add_special_tokens": False}
+        for server in self.pool.servers:
+            answer = self._loop.run(self._http.post(f"{server.url}/tokenize", body, self._timeout))
+            ids = answer.get("tokens") if isinstance(answer, dict) else None
+            if ids != self.tokenizer.encode(_PROBE, add_special_tokens=False):
+                raise EngineUnavailable(
+                    f"{server.url} has another tokenizer: its ids of {_PROBE!r} are "
+                    f"{str(ids)[:200]}; it would score other texts"
+                )
 
     def score(self, rows: Sequence[Sequence[int]]) -> list[tuple[float, ...]]:
         """The log-probabilities (nats, at temperature 1) of the token ids of each row, T numbers
@@ -243,18 +254,16 @@ class VLLMEngine(RemoteEngine):
             if (problem := refusal(request, self.pool.max_model_len)) is not None:
                 raise ValueError(problem)
             async with open_requests:
-                return await self._ask(lambda: self._try_to_score(request))
+                return await self._ask(lambda: attempt(request))
+
+        async def attempt(request: GenerationRequest) -> tuple[float, ...]:
+            server = self.pool.server_for(request.session_id)
+            weights = await self.pool.prepare(server)
+            body = completion_body(request, weights.model, max_model_len=None, stop_token_ids=())
+            answer = await self._send(server, body | {"prompt_logprobs": 0})
+            return read_prompt_logprobs(answer, request.token_ids)
 
         return await asyncio.gather(*(score(number, ids) for number, ids in enumerate(rows)))
-
-    async def _try_to_score(self, request: GenerationRequest) -> tuple[float, ...]:
-        server = self.pool.server_for(request.session_id)
-        weights = await self.pool.prepare(server)
-        body = completion_body(
-            request, weights.model, max_model_len=self.pool.max_model_len, stop_token_ids=()
-        )
-        answer = await self._send(server, body | {"prompt_logprobs": 0})
-        return read_prompt_logprobs(answer, request.token_ids)
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         problem = refusal(request, self.pool.max_model_len)

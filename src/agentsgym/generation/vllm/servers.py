@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any
 
 from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable
 from agentsgym.generation.vllm.protocol import (
@@ -35,7 +34,6 @@ from agentsgym.generation.vllm.weights import (
 
 logger = logging.getLogger(__name__)
 
-_PROBE = "The quick brown fox [guess] said: 'No? 3,141.59!' (and_so on)\n"
 _RETRY_SECONDS = 0.5  # between two attempts to bring a dead server back
 
 
@@ -204,18 +202,6 @@ class ServerPool:
             server.weights = None  # an answer that comes from now on may be of either
             await load_checkpoint(self.client, server.url, weights)
             server.weights = weights
-
-    async def check_tokenizer(self, tokenizer: Any) -> None:
-        """Raise EngineUnavailable if a server encodes a text into other ids."""
-        for server in self.servers:
-            body = {"model": self.base, "prompt": _PROBE, "add_special_tokens": False}
-            answer = await self.client.post(f"{server.url}/tokenize", body, 30.0)
-            ids = answer.get("tokens") if isinstance(answer, dict) else None
-            if ids != tokenizer.encode(_PROBE, add_special_tokens=False):
-                raise EngineUnavailable(
-                    f"{server.url} has another tokenizer: its ids of {_PROBE!r} are "
-                    f"{str(ids)[:200]}; it would score other texts"
-                )
 
     async def _held_by(self, server: VLLMServer) -> Weights:
         """The weights that another process has loaded into a server. Raises Unreachable if it has
