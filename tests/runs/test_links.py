@@ -50,11 +50,10 @@ def test_links_within_a_run_are_followed(tmp_path, run):
         check_links(run)
 
 
-def test_mappings_that_merge_each_other_again_and_again_are_refused():
+def test_mappings_that_merge_each_other_again_and_again_do_not_grow():
     lines = ["a0: &a0 {key: 1}"]
     for number in range(1, 30):
         merged = ", ".join([f"*a{number - 1}"] * 3)
         lines.append(f"a{number}: &a{number}\n  <<: [{merged}]")
-    with pytest.raises(ConfigError, match="more than 10000 keys"):
-        load_yaml("\n".join(lines), "config.yaml")
+    assert load_yaml("\n".join(lines), "config.yaml")["a29"] == {"key": 1}
     assert load_yaml("a: &a {x: 1}\nb: {<<: *a, y: 1e-4}", "mine")["b"] == {"x": 1, "y": 1e-4}

@@ -13,7 +13,6 @@ from agentsgym.runs.files import DamagedFile, RunDirectory, read_summary
 from agentsgym.runs.settings import RunConfig, parse_config
 from agentsgym.types.names import ConfigError
 
-_MOST_KEYS = 10_000
 # Sections that a plain text may stand for, and the key that it is.
 _MAIN_KEYS = {"engine": "name", "model": "path"}
 # YAML 1.1 reads 1e-4 as text, because it requires a point and a sign; users mean the number.
@@ -127,14 +126,7 @@ def _parsed(text: str | bytes, source: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that also reads floats without a point, and limits the size of `<<` merges:
-    mappings that merge each other several times grow exponentially."""
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge the mappings named by `<<`."""
-        super().flatten_mapping(node)
-        if len(node.value) > _MOST_KEYS:
-            raise yaml.YAMLError(f"a mapping has more than {_MOST_KEYS} keys")
+    """SafeLoader that also reads floats without a point."""
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
