@@ -293,6 +293,7 @@ LOOK_AT: Mapping[str, LookAt] = {
     ),
     "sampler_mismatch": _recorded,
     "ratios_clipped": _recorded,
+    "tokens_masked": _recorded,
     "rows_break": _most_rows,
     "calls_break": _with_changed_calls,
 }
