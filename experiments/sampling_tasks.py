@@ -224,7 +224,7 @@ _BELOW = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=6)
     given = parser.parse_args()
     stored = PAGE.with_suffix(".json")
     results = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else []
