@@ -72,7 +72,8 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
     settings = settings_of(config)
     # The teacher reads the answers of the knowledge table, and an endpoint is slow.
-    env = make_env(config.model_copy(update={"answerer": None}))
+    games = {"answerer": None, "env_config": {**config.env_config, **settings.env_config}}
+    env = make_env(config.model_copy(update=games))
     try:
         teacher = _teacher(settings, env)
     except ConfigError as error:

@@ -34,6 +34,7 @@ _PRETRAINED: dict[str, Any] = {
 }
 _ONLY_NEW_MODEL = frozenset(
     {
+        "env_config",
         "final_action_weight",
         "games_per_round",
         "tokenizer",
@@ -78,8 +79,9 @@ class TinySettings(Section):
     max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
     induction_heads: CountOrZero = 0
-    """Heads of each of the first two layers that from the start copy what came after an earlier
-    occurrence of the present token; they help where names and words are drawn per task."""
+    """Heads of each layer that from the start copy what came after an earlier occurrence of the
+    present token, the second one two tokens after, and so on; they help where names and words are
+    drawn per task."""
 
     @model_validator(mode="after")
     def _induction_heads_fit(self) -> Self:
@@ -109,6 +111,9 @@ class WarmStartSettings(Section):
     """Who plays the games. None: no warm start; for the model tiny, the teacher."""
     seed: Seed = 0
     """Seed of the games, of their order and of the split."""
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the run's `env_config` that have other values in the games that a new model imitates,
+    such as more episodes in a trial."""
 
     games: Count = 256
     """Games that a pretrained model imitates; of stored ones at most."""
