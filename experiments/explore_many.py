@@ -95,7 +95,7 @@ CELLS = (
     Cell("one episode", {}, {"env_config.episodes_per_trial": 1, "env_config.free_shots": 0}),
     Cell("1 family", _families("place")),
     Cell("3 families", _families("place", "sign", "caller")),
-    Cell("14 families", _families("train")),
+    Cell("13 families", _families("train")),
     Cell(
         "width 64", {"warm_start.model.hidden_size": 64, "warm_start.model.intermediate_size": 128}
     ),
