@@ -135,7 +135,8 @@ def run(cell: Cell, seed: int, starts: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     start = start_of(cell, seed, starts)
     with tempfile.TemporaryDirectory() as folder:
-        config = cell.config(seed, output_dir=folder, model=str(start))
+        model = {"path": str(start), "dtype": "float32"}  # as the model tiny
+        config = cell.config(seed, output_dir=folder, model=model)
         config = RunConfig.model_validate(config.model_dump() | {"warm_start": {}})
         began = time.process_time()
         train_run(config)
