@@ -139,7 +139,8 @@ def run(cell: Cell, seed: int, starts: Path) -> dict[str, Any]:
         config = cell.config(seed, output_dir=folder, model=model)
         config = RunConfig.model_validate(config.model_dump() | {"warm_start": {}})
         began = time.process_time()
-        train_run(config)
+        if train_run(config).status == "interrupted":
+            raise SystemExit(f"{cell.name}, seed {seed}: interrupted")
         seconds = time.process_time() - began
         directory = RunDirectory(Path(folder))
         lines = list(read_metrics(directory.metrics))
