@@ -38,6 +38,11 @@ class ExplorationSettings(EnvSettings):
     teacher_uses: _Share = Field(
         0.7, description="share of its other actions that use what it knows"
     )
+    teacher_looks_again: _Share | None = Field(
+        None,
+        description="share of informing actions once the teacher knows what is right; none: "
+        "teacher_looks",
+    )
     train_tasks: Tasks = Field(1024, description="number of training tasks")
     eval_tasks: Tasks = Field(512, description="number of evaluation tasks")
 
@@ -215,25 +220,27 @@ class ExplorationGame(KnownGame):
         return {} if score is None else {"best without exploring": score}
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """A careless player: it informs itself in the share `teacher_looks` of its actions, about
-        anything (if some of that tells nothing, in the share `teacher_uses` about something that
-        does); otherwise it claims the most probable value in the share `teacher_uses` of its
+        """A careless player: it informs itself in the share `teacher_looks` of its actions (in
+        `teacher_looks_again` once it knows what is right), about anything (if some of that tells
+        nothing, in the share `teacher_uses` about something that does); otherwise it claims the most probable value in the share `teacher_uses` of its
         claims, else any value."""
         return self.random_agent(self._draw, f"explore-teacher-{seed}")
 
     def _draw(self, state: ExploreState, rng: random.Random, memory: dict[str, Any]) -> str:
         case, question = self.case(state["task"]), state["question"]
-        plan = case.plan
-        if rng.random() < self.config.teacher_looks:
+        plan, config = case.plan, self.config
+        chances = plan.chances(state["known"][question.fact])
+        knows = max(chances) > 1 - 1e-12 and config.teacher_looks_again is not None
+        looks = config.teacher_looks_again if knows else config.teacher_looks
+        if rng.random() < looks:
             queries = range(len(plan.queries))
             moves = [Inform(fact, query) for fact in range(plan.facts) for query in queries]
             telling = [move for move in moves if plan.tells(move)]
-            careful = len(telling) < len(moves) and rng.random() < self.config.teacher_uses
+            careful = len(telling) < len(moves) and rng.random() < config.teacher_uses
             move: Move = rng.choice(telling if careful else moves)
-        elif rng.random() >= self.config.teacher_uses:
+        elif rng.random() >= config.teacher_uses:
             move = Claim(rng.randrange(plan.choices))
         else:
-            chances = plan.chances(state["known"][question.fact])
             highest = max(chances) - 1e-12
             move = Claim(rng.choice([value for value, p in enumerate(chances) if p >= highest]))
         return case.wording.say(_own_facts(move, question), question)
