@@ -80,12 +80,7 @@ def _families(*names: str) -> Settings:
 WORDS = Cell(
     "new words, in five minutes",
     {**_families("place", "password"), "warm_start.steps": 1000},
-    {
-        "train.max_steps": 550,
-        "train.per_device_train_batch_size": 64,
-        "train.learning_rate": 5e-4,
-        "train.eval_strategy": "no",
-    },
+    {"train.per_device_train_batch_size": 64, "train.eval_strategy": "no"},
 )
 MANY = Cell("the preset")
 CELLS = (
