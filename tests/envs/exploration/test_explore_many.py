@@ -109,6 +109,25 @@ def test_every_action_is_read_as_it_is_said(family):
     assert wording.read_move("ka-ka", question) is None
 
 
+def test_a_teacher_that_does_not_look_again_uses_what_it_knows():
+    looks = {"teacher_looks": 0.5, "teacher_uses": 1.0, "episodes_per_trial": 4}
+    tasks = [task_of("sign", seed) for seed in range(40)]
+    again = {}
+    for share in (0.0, None):
+        env = make(**looks, teacher_looks_again=share)
+        trials = env.run_trial(tasks, env.teacher_agent(seed=0)).rollouts
+        steps = [[step for e in trial.episodes for step in e.steps] for trial in trials]
+        known = [
+            step.info["informing"]
+            for trial in steps
+            for before, step in enumerate(trial)
+            if any(one.info["informing"] or one.info["win"] for one in trial[:before])
+        ]
+        again[share] = sum(known) / len(known)
+    assert again[0.0] == 0
+    assert again[None] == pytest.approx(0.5, abs=0.1)
+
+
 def test_a_person_who_does_not_know_tells_nothing():
     env = make(spare_steps=0)
     task = task_of("caller")
