@@ -222,16 +222,17 @@ class ExplorationGame(KnownGame):
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """A careless player: it informs itself in the share `teacher_looks` of its actions (in
         `teacher_looks_again` once it knows what is right), about anything (if some of that tells
-        nothing, in the share `teacher_uses` about something that does); otherwise it claims the most probable value in the share `teacher_uses` of its
-        claims, else any value."""
+        nothing, in the share `teacher_uses` about something that does); otherwise it claims the
+        most probable value in the share `teacher_uses` of its claims, else any value."""
         return self.random_agent(self._draw, f"explore-teacher-{seed}")
 
     def _draw(self, state: ExploreState, rng: random.Random, memory: dict[str, Any]) -> str:
         case, question = self.case(state["task"]), state["question"]
         plan, config = case.plan, self.config
         chances = plan.chances(state["known"][question.fact])
-        knows = max(chances) > 1 - 1e-12 and config.teacher_looks_again is not None
-        looks = config.teacher_looks_again if knows else config.teacher_looks
+        looks, again = config.teacher_looks, config.teacher_looks_again
+        if again is not None and max(chances) > 1 - 1e-12:
+            looks = again
         if rng.random() < looks:
             queries = range(len(plan.queries))
             moves = [Inform(fact, query) for fact in range(plan.facts) for query in queries]
