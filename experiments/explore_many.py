@@ -79,8 +79,12 @@ def _families(*names: str) -> Settings:
 
 WORDS = Cell(
     "new words, in five minutes",
-    {**_families("place", "password"), "warm_start.steps": 1000},
-    {"train.per_device_train_batch_size": 64, "train.eval_strategy": "no"},
+    {**_families("place", "password"), "warm_start.steps": 1500},
+    {
+        "train.max_steps": 400,
+        "train.per_device_train_batch_size": 64,
+        "train.eval_strategy": "no",
+    },
 )
 MANY = Cell("the preset")
 CELLS = (
