@@ -6,8 +6,9 @@ import re
 import pytest
 
 from agentsgym.cli.tables import summary_table
-from agentsgym.runs import load_config, train_run
-from agentsgym.runs.files import RunDirectory
+from agentsgym.runs import Progress, load_config, train_run
+from agentsgym.runs.files import RunDirectory, read_rollouts
+from agentsgym.runs.warm_start import new_model
 
 SMALL = {"warm_start.steps": 2, "warm_start.games_per_round": 64, "warm_start.tokenizer_games": 64}
 
@@ -52,6 +53,20 @@ def test_scores_of_other_players_that_fail_end_no_run(tmp_path, monkeypatch, cap
     settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.episodes": 4}
     assert trained(tmp_path, **settings).references == {}
     assert "no such player" in caplog.text
+
+
+def test_explore_many_imitates_longer_trials_than_it_trains_on(tmp_path):
+    given = {**SMALL, "signal_check": False, "eval.episodes": 16, "train.max_steps": 2}
+    given |= {"train.per_device_train_batch_size": 16, "train.eval_steps": 1}
+    config = load_config("explore-many", {**given, "output_dir": str(tmp_path)})
+    made = new_model(config, Progress())
+    assert {len(game.episodes) for game in made.games} == {4}
+    train_run(config)
+    rollouts = [*read_rollouts(tmp_path, "train"), *read_rollouts(tmp_path, "after")]
+    assert {len(rollout.episodes) for rollout in rollouts} == {2}
+    families = {rollout.task_data["family"] for rollout in rollouts}
+    known = {*config.env_config["families"], *config.env_config["eval_families"]}
+    assert families <= known and "stranger" in families
 
 
 @pytest.mark.slow
