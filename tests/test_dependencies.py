@@ -23,7 +23,7 @@ EXTRAS = {
     "cli": {"train"},
     "envs/alfworld": {"alfworld", "textworld"},
     "envs/classical_reasoning": {"reasoning"},
-    "envs/gymnasium": {"gymnasium"},
+    "envs/gymnasium.py": {"gymnasium"},
     "envs/mcp_tools.py": {"mcp"},
     "envs/textarena": {"textarena"},
     "envs/textworld": {"textworld"},

@@ -52,7 +52,7 @@ def test_lists(invoke):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train"], "name a preset (eight-gpus, explore, one-gpu, quickstart"),
+        (["train"], "name a preset (eight-gpus, explore, explore-many, one-gpu, quickstart"),
         (["train", "nothing.yaml"], "neither a file nor a preset"),
         (["train", "quickstart", "tran.x=1"], "unknown key 'tran'; did you mean 'train'?"),
         (["train", "quickstart", "env_config.hint=1"], "unknown key 'env_config.hint'"),

@@ -169,7 +169,7 @@ def test_every_coloring_of_the_tokens(driver, page):
     estimators = [f"credit:{name}" for name in ESTIMATORS]
     others = ["reward", "logprob", "trainer", "gap", "ratio", "entropy"]
     assert names == ["mask", "advantage", *estimators, *others]
-    assert [name for name, disabled in options if disabled] == ["credit:trial_cv"]
+    assert [name for name, disabled in options if disabled] == ["credit:trial_cv", "credit:gae"]
     seen = {}
     for name in (name for name, disabled in options if not disabled):
         fill(driver, "coloring", name)
@@ -189,6 +189,7 @@ def test_every_coloring_of_the_tokens(driver, page):
     )
     assert disabled == [
         "credit:trial_cv",
+        "credit:gae",
         "trainer",
         "gap",
         "ratio",

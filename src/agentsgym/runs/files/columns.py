@@ -36,6 +36,17 @@ class StoredRollout:
     advantages: tuple[Floats, ...] | None = None
     dataset: str | None = None
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoredRollout):
+            return NotImplemented
+        names = ("rollout", *_OF_A_STORED)
+        mine, theirs = self.advantages or (), other.advantages or ()
+        return (
+            all(getattr(self, name) == getattr(other, name) for name in names)
+            and len(mine) == len(theirs)
+            and all(map(np.array_equal, mine, theirs))
+        )
+
 
 # -- columns --------------------------------------------------------------------------------------
 
@@ -102,6 +113,7 @@ def _data(one: StoredRollout) -> dict[str, Any]:
     return data | {
         **{name: getattr(one, name) for name in _OF_A_STORED},
         "env_config": _json(masked(plain(one.rollout.env_config))),
+        "error": masked(data["error"]),
         "final_reward": finite(one.rollout.final_reward),
     }
 
