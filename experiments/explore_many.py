@@ -351,7 +351,7 @@ def write_page(store: Store) -> None:
         "`explore-many-remarks.md`; `CELLS` in it has the settings.\n\n"
         "All figures are shares of the value of information (1 best play, 0 best play without "
         f"exploring) on {TASKS} held-out tasks of each family at temperature 1, in words that were "
-        "never trained on; ± is Student's 95 % interval over seeds 0, 1 and 2, each with a warm "
+        "never trained on; ± is Student's 95 % interval over n seeds, each with a warm "
         "start of its own.\n\n"
         f"## Words and sentences\n\n{words_table(results)}\n"
         f"The first row has these settings: `{settings}`.\n\n"
