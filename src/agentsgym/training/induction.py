@@ -71,7 +71,7 @@ def write_induction_heads(model: Any, heads: int) -> None:
 
 def _attend_to_tokens_before(model: Any, heads: int, constant: torch.Tensor) -> None:
     """Queries and keys of layer 0 read only the constant. In each fast pair of frequency f the key
-    of head k is a·(cos kf', sin kf') with kf' = (k + 1)·f, as many positions ahead, and the query
+    of head k is a·(cos (k + 1)f, sin (k + 1)f), k + 1 positions ahead, and the query
     a·(1, 0): after RoPE a distance of Δ tokens has the score Σ a²·cos(f·(Δ − k − 1)) / √d, highest
     at Δ = k + 1. Those of later layers become 0."""
     frequencies = model.model.rotary_emb.inv_freq
