@@ -249,12 +249,12 @@ def _started(path: Path) -> dict[str, Any]:
 def start_here(path: Path) -> dict[str, Any]:
     """Open a file of tasks, make a trainer on it, and draw the rows of its first generation."""
     from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
+    from agentsgym.envs.task_file import TaskFile
     from agentsgym.evaluation import default_cluster, select
-    from agentsgym.runs.from_config import open_tasks
 
     model, tokenizer = common.tiny()
     watch = common.Stopwatch("cpu")
-    rows = open_tasks("data.train", str(path))
+    rows = TaskFile(path)
     with tempfile.TemporaryDirectory() as folder:
         args = GRPOEnvConfig(
             output_dir=folder, max_steps=2, per_device_train_batch_size=256, num_generations=8,

@@ -54,9 +54,7 @@ def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
     arguments = ["--resume", str(half_done), "train.max_steps=6"]
     result = train_with_limit(size, *arguments)
     assert result.returncode == 1, result.stderr
-    expected = (
-        "temporary directory" if size == 0 else "config.yaml cannot be written: file too large"
-    )
+    expected = "temporary directory" if size == 0 else "config.yaml: file too large"
     assert expected in one_sentence(result)
     assert contents(half_done) == before
     again = train_run(load_run(half_done, {"train.max_steps": 6}), resume=True)
@@ -70,7 +68,7 @@ def test_a_disk_that_fills_up_in_training_leaves_a_run_that_goes_on(workplace, s
     result = train_with_limit(size, "toy.yaml", "train.save_steps=2", "train.max_steps=6")
     assert result.returncode == 1, result.stderr
     sentence = one_sentence(result)
-    assert "cannot be written" in sentence and "train --resume runs/toy" in sentence
+    assert "train --resume runs/toy" in sentence
     assert read_summary(RUN / "summary.json").status == "failed"
     again = train_run(load_run(RUN), resume=True)
     assert (again.status, again.steps) == ("finished", 6)

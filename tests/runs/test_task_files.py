@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from agentsgym.envs import ConfigError
+from agentsgym.envs import ConfigError, make
 from agentsgym.runs import load_config, train_run
 from agentsgym.runs.files import read_rollouts
-from agentsgym.runs.from_config import open_tasks
+from agentsgym.runs.from_config import run_tasks
+from agentsgym.runs.settings import DataSettings
 
 
 def lines(path, seeds):
@@ -48,4 +49,4 @@ def test_a_run_plays_the_tasks_of_its_files(config, invoke):
 def test_a_file_that_cannot_be_read_is_an_error_that_names_the_setting(tmp_path):
     for path in (tmp_path / "nowhere.jsonl", tmp_path):
         with pytest.raises(ConfigError, match=r"data\.train: .* cannot be read"):
-            open_tasks("data.train", str(path))
+            run_tasks(make("Bandit"), DataSettings(train=str(path)), "train")

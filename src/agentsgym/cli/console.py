@@ -83,7 +83,6 @@ def ended_by(error: BaseException, *, debug: bool) -> typer.Exit:
 def _explained(error: BaseException) -> tuple[str, int]:
     from agentsgym.envs import ConfigError, UnknownEnvironment
     from agentsgym.envs.extras import MissingExtra, missing_extra
-    from agentsgym.runs.files.atomic import disk_problem
     from agentsgym.runs.processes import OTHER_FAILED
 
     if isinstance(error, KeyboardInterrupt):
@@ -97,9 +96,6 @@ def _explained(error: BaseException) -> tuple[str, int]:
         return str(missing or error), BAD_USAGE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory: reduce the model, the batch or engine.capacity", FAILURE
-    problem = disk_problem(error)
-    if problem is not None:
-        return problem, FAILURE
     if isinstance(error, OSError) and error.filename and error.strerror:
         return f"{error.filename}: {error.strerror[:1].lower()}{error.strerror[1:]}", FAILURE
     return (str(error) if _is_ours(error) else _unexpected(error)), FAILURE

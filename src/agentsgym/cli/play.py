@@ -15,13 +15,13 @@ from agentsgym.cli.options import (
 )
 from agentsgym.cli.players import evaluated_run
 from agentsgym.envs import MultistepEnv, find, make
-from agentsgym.envs.dataset import tasks_of
 from agentsgym.evaluation import rollout_requests
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.answerer import answering, attach_answerer
 from agentsgym.runs.evaluate import contestant
-from agentsgym.runs.from_config import make_env
+from agentsgym.runs.from_config import make_env, run_tasks
+from agentsgym.runs.settings import DataSettings
 from agentsgym.types import Rollout, with_modules_of
 from agentsgym.types.names import import_from_here
 from agentsgym.types.settings import read
@@ -136,10 +136,7 @@ def _show_result(rollout: Rollout, who: str) -> None:
 
 def _task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
     """The row of an evaluation task by its number, from 0."""
-    try:
-        tasks = tasks_of(env, "eval")
-    except NotImplementedError as error:
-        raise fail(str(error), BAD_USAGE) from None
+    tasks = run_tasks(env, DataSettings(), "eval")
     if number >= len(tasks):
         raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
     return dict(tasks[number])

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,16 +42,14 @@ class Pieces:
         return token if number in self.special else self._read(token)
 
 
-def find_tokenizer(
-    directory: RunDirectory, settings: Mapping[str, Any], is_inside: Callable[[Path], bool]
-) -> Path | None:
+def find_tokenizer(directory: RunDirectory, settings: Mapping[str, Any]) -> Path | None:
     """The run's own tokenizer file: that of its model, a checkpoint, the warm start, or the
     package's model that its `settings` start from."""
     folders = [directory.model, *(path for _, path in directory.all_checkpoints())]
     folders.append(directory.warm_start / "model")
     for folder in folders:
         path = folder / _FILE
-        if path.is_file() and is_inside(path):
+        if path.is_file():
             return path
     model = settings.get("model")
     name = model.get("path") if isinstance(model, dict) else model

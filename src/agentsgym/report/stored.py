@@ -23,9 +23,9 @@ from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.directory import dataset_of
 from agentsgym.runs.files.records import NewerFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
-from agentsgym.runs.trust import is_own
+from agentsgym.runs.trust import check_links, is_own
 from agentsgym.training.settings import TrainSettings
-from agentsgym.types import Rollout, Step, is_under
+from agentsgym.types import Rollout, Step
 from agentsgym.types.token_records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
@@ -124,10 +124,9 @@ def spread(values: Sequence[T], count: int) -> list[T]:
 
 @dataclass
 class Source:
-    """The directory `root`, which may be another person's.
+    """The directory `root`, which may be another person's: one with a link that leaves it is
+    refused, unless it is the user's own or `trust` says so.
 
-    Reading it follows no link that leaves the directory, unless it is the user's own or `trust`
-    says so.
     `tokenizer` is a file or model directory that the user named for the texts of tokens.
     """
 
@@ -138,6 +137,8 @@ class Source:
     def __post_init__(self) -> None:
         if not self.root.is_dir():
             raise ConfigError(f"there is no directory {self.root}")
+        if not (self.trust or is_own(self.root)):
+            check_links(self.root)
         if not self.directory.is_run() and not any(self.sets()):
             raise ConfigError(
                 f"{self.root} is neither a run nor an evaluation: it has no config.yaml and no "
@@ -161,12 +162,10 @@ class Source:
         """Its generations and evaluations, in the order of the run."""
         files: dict[tuple[str, int, str | None], list[Path]] = {}
         for phase, step, path in self.directory.rollout_files():
-            if self._is_inside(path):
-                files.setdefault((phase, step, dataset_of(path)), []).append(path)
+            files.setdefault((phase, step, dataset_of(path)), []).append(path)
         records: dict[tuple[str, int], list[Path]] = {}
         for step, path in self.directory.token_record_files():
-            if self._is_inside(path):
-                records.setdefault(("train", step), []).append(path)
+            records.setdefault(("train", step), []).append(path)
         return [
             RolloutSet(*key, tuple(paths), tuple(records.get(key[:2], ())))
             for key, paths in files.items()
@@ -177,7 +176,7 @@ class Source:
         """The texts of its tokens."""
         if self.tokenizer is not None:
             return load_pieces(self.tokenizer, required=True)
-        return load_pieces(find_tokenizer(self.directory, self.settings, self._is_inside))
+        return load_pieces(find_tokenizer(self.directory, self.settings))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -228,18 +227,11 @@ class Source:
         """What a file contains, or `absent`."""
         if not path.is_file():
             return absent
-        if not self._is_inside(path):
-            problems.append(f"{path} is a link to {path.resolve()}, outside of {self.root}")
-            return absent
         try:
             return read(path)
         except _UNREADABLE as error:
             problems.append(str(error))
             return absent
-
-    def _is_inside(self, path: Path) -> bool:
-        inside = is_under(path.resolve(), [self.root.resolve()])
-        return inside or self.trust or is_own(self.root)
 
 
 def directories(root: Path) -> list[Path]:

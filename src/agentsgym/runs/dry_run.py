@@ -16,7 +16,7 @@ from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.http import MissingKey
 from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
-from agentsgym.runs.from_config import make_env, train_settings, train_tasks
+from agentsgym.runs.from_config import make_env, run_tasks, train_settings
 from agentsgym.runs.launch import Launch, check_launch, on_any_machine
 from agentsgym.runs.models.load import with_template
 from agentsgym.runs.models.pretrained import in_hub_cache
@@ -160,7 +160,7 @@ def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     if local or in_hub_cache(path, config.model.revision):
         with suppress(ConfigError):
             return load_tokenizer(config), True
-    tasks = train_tasks(make_env(config), config.data)
+    tasks = run_tasks(make_env(config), config.data, "train")
     texts = [str(tasks[i]["task_data"]) for i in range(min(16, len(tasks)))]
     return with_template(build_tokenizer(texts, VOCABULARY), config.model), False
 

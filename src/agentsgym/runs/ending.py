@@ -6,7 +6,7 @@ from contextlib import suppress
 from agentsgym.envs import ConfigError
 from agentsgym.rollout import EveryRolloutFailed
 from agentsgym.runs.files import RunDirectory, Summary
-from agentsgym.runs.files.atomic import disk_problem, remove, write_text
+from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.trust import resume_command
 from agentsgym.training.ranks import OtherRankFailed, Ranks
@@ -54,10 +54,8 @@ def _error_of_another(directory: RunDirectory) -> str | None:
 
 
 def one_sentence(error: BaseException) -> str:
-    """The error on one line; a disk problem is named as such."""
+    """The error on one line."""
     if isinstance(error, EveryRolloutFailed):
         return error.sentence
     text = " ".join(str(error).split())
-    return disk_problem(error) or (
-        f"{type(error).__name__}: {text}" if text else type(error).__name__
-    )
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

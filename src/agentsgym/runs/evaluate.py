@@ -19,7 +19,7 @@ from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.agents import AgentFor, evaluated_agents
 from agentsgym.runs.answerer import answering
 from agentsgym.runs.checkpoints import weights_digest
-from agentsgym.runs.from_config import held_out, make_env
+from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.models.load import rendering
 from agentsgym.runs.saved_evaluation import saved_evaluation
 from agentsgym.runs.scripted_agents import available_agents
@@ -44,7 +44,7 @@ def held_out_requests(
     """What an evaluation of `run` plays with this seed, of its held-out tasks `rows`. Raises
     ConfigError if it has none."""
     return rollout_requests(
-        list(held_out(make_env(run), run.data) if rows is None else rows),
+        list(run_tasks(make_env(run), run.data, "eval") if rows is None else rows),
         run.eval.episodes,
         rollouts_per_task=run.eval.rollouts_per_task,
         seed=seed,

@@ -4,7 +4,7 @@ import dataclasses
 import importlib.metadata
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
@@ -25,8 +25,6 @@ from agentsgym.types.names import unknown_key
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
-_NO_FILES = DataSettings()
-
 
 # -- the environment -------------------------------------------------------------------------------
 
@@ -43,36 +41,21 @@ def make_env(config: RunConfig) -> MultistepEnv:
 # -- tasks -----------------------------------------------------------------------------------------
 
 
-def datasets_of(env: MultistepEnv, data: DataSettings = _NO_FILES) -> tuple[Any, Any]:
-    """Training and evaluation tasks: those of the files in `data`, or else the environment's own.
-    Raises ConfigError if it defines none, or a file cannot be read."""
-    return train_tasks(env, data), held_out(env, data)
-
-
-def train_tasks(env: MultistepEnv, data: DataSettings) -> Any:
-    """The training tasks, as in `datasets_of`."""
-    return _own(env, "train") if data.train is None else open_tasks("data.train", data.train)
-
-
-def held_out(env: MultistepEnv, data: DataSettings) -> Any:
-    """The evaluation tasks, as in `datasets_of`."""
-    return _own(env, "eval") if data.eval is None else open_tasks("data.eval", data.eval)
-
-
-def _own(env: MultistepEnv, which: str) -> Any:
+def run_tasks(env: MultistepEnv, data: DataSettings, which: Literal["train", "eval"]) -> Any:
+    """Training or evaluation tasks: those of the file in `data`, each of which is read when it is
+    drawn, or else the environment's own. Raises ConfigError if it defines none, or the file cannot
+    be read."""
+    path = getattr(data, which)
     try:
-        return tasks_of(env, which)
+        return tasks_of(env, which) if path is None else TaskFile(Path(path).expanduser())
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
-
-
-def open_tasks(key: str, path: str) -> TaskFile:
-    """The rows of the file of JSON lines that the setting `key` names; each is read when it is
-    drawn. Raises ConfigError if it cannot be read."""
-    try:
-        return TaskFile(Path(path).expanduser())
     except OSError as error:
-        raise ConfigError(f"{key}: {path} cannot be read as JSON lines: {error.strerror}") from None
+        if path is None:
+            raise
+        raise ConfigError(
+            f"data.{which}: {path} cannot be read as JSON lines: {error.strerror}"
+        ) from None
 
 
 # -- the trainer -----------------------------------------------------------------------------------

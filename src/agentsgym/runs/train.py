@@ -38,7 +38,7 @@ from agentsgym.runs.files import (
     read_summary,
 )
 from agentsgym.runs.files.atomic import remove, write_text
-from agentsgym.runs.from_config import datasets_of, make_env, train_settings, versions
+from agentsgym.runs.from_config import make_env, run_tasks, train_settings, versions
 from agentsgym.runs.launch import Launch, check_processes
 from agentsgym.runs.lock import claim
 from agentsgym.runs.models.load import template_remark
@@ -120,7 +120,8 @@ class TrainingRun:
         number = self.ranks.world_size
         check_processes(config, Launch(number, number // processes_here()), self._settings)
         self._env = make_env(config)
-        self._train_data, eval_data = datasets_of(self._env, config.data)
+        self._train_data = run_tasks(self._env, config.data, "train")
+        eval_data = run_tasks(self._env, config.data, "eval")
         self._held_out = held_out_requests(
             config, config.eval.seed, eval_data, self._settings.max_rollout_tokens
         )

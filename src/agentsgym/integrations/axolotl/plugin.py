@@ -13,8 +13,9 @@ from pydantic import BaseModel, Field
 
 from agentsgym.envs import ConfigError, make
 from agentsgym.evaluation import default_cluster, select
-from agentsgym.runs.from_config import datasets_of
+from agentsgym.runs.from_config import run_tasks
 from agentsgym.runs.models.builtin import model_place
+from agentsgym.runs.settings import DataSettings
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.settings import OWN_TYPES, read_own
 from agentsgym.types import Trust, with_modules_of
@@ -95,7 +96,8 @@ class AxolotlSection(Section):
     def datasets(self) -> tuple[Any, Any]:
         """Training and evaluation tasks, as rows that name the environment."""
         env = make(self.env, None, self.env_config or {}, trust=self.trust)
-        train, held_out = datasets_of(env)
+        files = DataSettings()
+        train, held_out = run_tasks(env, files, "train"), run_tasks(env, files, "eval")
         if self.eval_tasks is not None:
             rows = select(list(held_out), self.eval_tasks, seed=0, cluster=default_cluster)
             held_out = held_out.select(rows)

@@ -38,11 +38,10 @@ from agentsgym import __version__
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import assess
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.export.write import Counts, Filters, select_groups, select_sets
+from agentsgym.report.export.write import Counts, Filters, new_place, selected
 from agentsgym.report.stored import RolloutSet, Source
 from agentsgym.rollout.failures import last_line
 from agentsgym.runs.files import StoredRollout
-from agentsgym.runs.files.atomic import replacing
 from agentsgym.types import Episode, Message, Rollout, Step
 from agentsgym.types.text import clean_text, finite, masked, plain
 
@@ -131,23 +130,14 @@ def write_logs(source: Source, folder: Path, filters: Filters | None = None) -> 
 
     Raises ConfigError if `folder` exists, or if no rollout passes the filters.
     """
-    if folder.exists() or folder.is_symlink():
-        raise ConfigError(f"{folder} exists; name another place, or delete it")
     filters, counts, model = filters or Filters(), Counts(), _model(source)
-    with replacing(folder) as part:
+    with new_place(folder) as part:
         part.mkdir()
-        for one in select_sets(source.sets(), filters, _USUAL):
-            contents = one.read()
-            counts.read += len(contents.lines)
-            if contents.problem is not None:
-                counts.problems.append(contents.problem)
-            groups = select_groups(contents.lines, filters, failed=True)
+        for one, groups in selected(source, filters, _USUAL, counts, failed=True):
             lines = [line for members in groups for line in members]
-            if lines:
-                log = log_of(lines, one, source.name, model)
-                write_eval_log(log, part / file_name(log))
-                counts.examples += 1
-                counts.rollouts += len(lines)
+            log = log_of(lines, one, source.name, model)
+            write_eval_log(log, part / file_name(log))
+            counts.examples += 1
         if not counts.examples:
             raise ConfigError(f"none of the {counts.read} rollouts read passes the filters")
     return counts

@@ -225,7 +225,7 @@ _EARLY, _RECENT = 3, 5
 
 def read_evidence(source: Source) -> Evidence:
     """A run's or an evaluation's metrics, configuration and evaluations, and the rollouts of some
-    generations. Reading follows no link out of the directory that the source does not allow."""
+    generations."""
     overview = source.overview()
     metrics = overview["metrics"]
     reward = Evidence(metrics).curve("reward")

@@ -3,9 +3,10 @@ file or JSON lines."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation.metrics import record
@@ -14,54 +15,14 @@ from agentsgym.report.stored import RolloutSet, Source, groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.runs.files.atomic import replacing
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-
 Json = dict[str, Any]
-_CHAT = [{"role": "string", "content": "string"}]
-_ABOUT = {
-    "env": "string",
-    "env_config": "string",
-    "task": "string",
-    "reward": "float64",
-    "win": "float64",
-    "phase": "string",
-    "training_step": "int64",
-    "group": "int64",
-    "rollout": "int64",
-    "session_id": "string",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    """One format: `examples` of a group's rollouts, and `columns` with their types (a list has the
-    type of its entries)."""
-
-    examples: Callable[[Sequence[StoredRollout]], Iterator[Json]]
-    columns: Mapping[str, Any]
-
+Format = Callable[[Sequence[StoredRollout]], Iterator[Json]]
+"""The examples of a group's rollouts."""
 
 FORMATS: Mapping[str, Format] = {
-    "messages": Format(
-        messages,
-        {"messages": _CHAT, "rewards": ["float64"], "malformed": ["bool"], **_ABOUT},
-    ),
-    "tokens": Format(
-        tokens,
-        {"input_ids": ["int32"], "assistant_masks": ["int8"], "sampled": "bool", **_ABOUT},
-    ),
-    "preference": Format(
-        preference,
-        {
-            "prompt": _CHAT,
-            "chosen": _CHAT,
-            "rejected": _CHAT,
-            "rejected_reward": "float64",
-            "rejected_rollout": "int64",
-            **_ABOUT,
-        },
-    ),
+    "messages": messages,
+    "tokens": tokens,
+    "preference": preference,
 }
 
 _USUAL = (("train",), ("eval",))
@@ -159,6 +120,36 @@ class Counts:
     problems: list[str] = field(default_factory=list)
 
 
+def selected(
+    source: Source,
+    filters: Filters,
+    usual: Sequence[Sequence[str]],
+    counts: Counts,
+    *,
+    failed: bool = False,
+) -> Iterator[tuple[RolloutSet, list[Sequence[StoredRollout]]]]:
+    """The sets with rollouts that pass the filters (`select_sets`), and these by group
+    (`select_groups`); `counts` counts them."""
+    for one in select_sets(source.sets(), filters, usual):
+        contents = one.read()
+        counts.read += len(contents.lines)
+        if contents.problem is not None:
+            counts.problems.append(contents.problem)
+        members = list(select_groups(contents.lines, filters, failed=failed))
+        counts.rollouts += sum(map(len, members))
+        if members:
+            yield one, members
+
+
+@contextmanager
+def new_place(path: Path) -> Iterator[Path]:
+    """`replacing`, for what must not exist yet. Raises ConfigError if it does."""
+    if path.exists() or path.is_symlink():
+        raise ConfigError(f"{path} exists; name another place, or delete it")
+    with replacing(path) as part:
+        yield part
+
+
 def write_dataset(
     source: Source, form: Format, path: Path, filters: Filters | None = None
 ) -> Counts:
@@ -167,11 +158,20 @@ def write_dataset(
 
     Raises ConfigError if `path` exists, or if no rollout passes the filters.
     """
-    if path.exists() or path.is_symlink():
-        raise ConfigError(f"{path} exists; name another place, or delete it")
+    from datasets import Dataset
+
     counts = Counts()
-    dataset = make_dataset(source, form, filters or Filters(), counts)
-    with replacing(path) as part:
+    with new_place(path) as part:
+        sets = selected(source, filters or Filters(), _USUAL, counts)
+        examples = [one for _, groups in sets for lines in groups for one in form(lines)]
+        counts.examples = len(examples)
+        counts.longest = max((len(one.get("input_ids", ())) for one in examples), default=0)
+        if not examples:
+            raise ConfigError(
+                f"none of the {counts.read} rollouts that were read passes the filters and gives "
+                "an example in this format"
+            )
+        dataset = Dataset.from_list(examples)
         if path.suffix == ".parquet":
             dataset.to_parquet(part)
         elif path.suffix == ".jsonl":
@@ -179,46 +179,3 @@ def write_dataset(
         else:
             dataset.save_to_disk(part)
     return counts
-
-
-def make_dataset(source: Source, form: Format, filters: Filters, counts: Counts) -> "Dataset":
-    """The examples as a dataset in memory. Raises ConfigError if there are none."""
-    from datasets import Dataset, Features
-
-    features = Features({name: _feature(kind) for name, kind in form.columns.items()})
-    examples = list(_examples(source, form, filters, counts))
-    if not examples:
-        raise ConfigError(_empty(counts))
-    return Dataset.from_list(examples, features=features)
-
-
-def _examples(
-    source: Source, form: Format, filters: Filters, counts: Counts
-) -> Iterator[Mapping[str, Any]]:
-    for one in select_sets(source.sets(), filters, _USUAL):
-        contents = one.read()
-        counts.read += len(contents.lines)
-        if contents.problem is not None:
-            counts.problems.append(contents.problem)
-        for lines in select_groups(contents.lines, filters):
-            counts.rollouts += len(lines)
-            for example in form.examples(lines):
-                counts.examples += 1
-                counts.longest = max(counts.longest, len(example.get("input_ids", ())))
-                yield example
-
-
-def _feature(kind: Any) -> Any:
-    from datasets import List, Value
-
-    if isinstance(kind, list):
-        return List(_feature(kind[0]))
-    if isinstance(kind, dict):
-        return {name: _feature(inner) for name, inner in kind.items()}
-    return Value(kind)
-
-
-def _empty(counts: Counts) -> str:
-    if not counts.rollouts:
-        return f"none of the {counts.read} rollouts that were read passes the filters"
-    return f"the {counts.rollouts} rollouts that pass the filters give no example in this format"

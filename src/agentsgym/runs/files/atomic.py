@@ -1,8 +1,6 @@
 """Files that are written completely or not at all."""
 
-import errno
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -70,48 +68,3 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-# -- why a file cannot be written ------------------------------------------------------------------
-
-_DISK = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EFBIG,
-    errno.EIO,
-}
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
-_TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc|Parent directory .* does not")
-
-
-def disk_problem(error: BaseException) -> str | None:
-    """The reason why files cannot be written, if that is the cause of `error`; else None."""
-    for cause in _chain(error):
-        number = _error_number(cause)
-        if number in _DISK:
-            name = getattr(cause, "filename", None)
-            return f"{name or 'a file'} cannot be written: {os.strerror(number).lower()}"
-        if isinstance(cause, RuntimeError) and _TORCH_WRITER.search(str(cause)):
-            return "a checkpoint cannot be written: is the disk full?"
-    return None
-
-
-def _error_number(error: BaseException) -> int:
-    if isinstance(error, OSError):
-        return error.errno or 0
-    match = _OS_ERROR.search(str(error))  # Rust libraries put the number into their message
-    return int(match[1]) if match else 0
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen:
-        seen.add(id(current))
-        yield current
-        current = current.__cause__ or (
-            None if current.__suppress_context__ else current.__context__
-        )
