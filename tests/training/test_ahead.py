@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
-from datasets import IterableDataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TrainerCallback
@@ -155,29 +154,6 @@ def test_a_resumed_run_plays_what_a_curriculum_drew_ahead(ahead, chat_tokenizer,
     whole, resumed = courses
     assert resumed == {step: whole[step] for step in (2, 3)}
     assert {task["family"] for task in whole[0]} == {"a", "b"}
-
-
-def test_a_stream_is_read_once_and_in_the_order_of_its_generations(ahead, chat_tokenizer, tmp_path):
-    rows = list(task_dataset(DigitEnv(chat_tokenizer), [{"seed": k} for k in range(6)]))
-    numbers = []
-
-    def stream():
-        for number, row in enumerate(rows):
-            numbers.append(number)
-            yield row
-
-    options = {"save_strategy": "steps", "save_steps": 2, "shuffle_dataset": False}
-    for staleness, steps, resume in ((1, 3, None), (2, 5, 2), (0, 5, 2)):
-        trainer = ahead(
-            dataset=IterableDataset.from_generator(stream),
-            max_staleness=staleness, max_steps=steps, **options,
-        )  # fmt: skip
-        numbers.clear()
-        trainer.train(resume_from_checkpoint=resume and str(tmp_path / "out" / "checkpoint-2"))
-        for step, rollouts in trainer.played.steps().items():
-            tasks = [2 * step % 6] * 4 + [(2 * step + 1) % 6] * 4
-            assert [r.task_data["seed"] for r in rollouts] == tasks
-        assert 0 <= len(numbers) - 2 * steps <= 2
 
 
 class _StopAt(TrainerCallback):

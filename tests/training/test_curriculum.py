@@ -7,13 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from datasets import IterableDataset
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsgym import task_dataset
 from agentsgym.envs import ConfigError
-from agentsgym.training.tasks import BadRows, Curriculum, draw, shares
+from agentsgym.training.tasks import Curriculum, draw, shares
 from helpers import CountdownEnv, DigitEnv
 
 
@@ -36,9 +35,8 @@ def curriculum(sizes, size=4, state=None, shift=0):
 
 def curriculum_of(tasks, size=4, state=None):
     state = {} if state is None else state
-    good = BadRows(lambda row: None, 0)
     rows = [{"task_data": task} for task in tasks]
-    return Families(rows, size, 7, good, "family", True, lambda name: state)
+    return Families(rows, size, 7, "family", True, lambda name: state)
 
 
 # -- how often each kind is drawn -----------------------------------------------------------------
@@ -185,9 +183,9 @@ def test_another_task_of_a_group_is_of_its_kind():
 
 def numbered(number, size=4, state=None):
     """A curriculum over so many tasks, each a kind."""
-    good, state = BadRows(lambda row: None, 0), {} if state is None else state
+    state = {} if state is None else state
     rows = [{"task_data": {"family": "a", "number": k}} for k in range(number)]
-    return Families(rows, size, 7, good, "task", True, lambda name: state)
+    return Families(rows, size, 7, "task", True, lambda name: state)
 
 
 def test_the_signal_of_a_task_halves_with_each_group_without():
@@ -341,10 +339,3 @@ def test_numbers_are_kinds_too():
         "10",
         "2",
     ]
-
-
-def test_a_stream_has_no_curriculum(make_trainer, chat_tokenizer):
-    rows = families(chat_tokenizer)
-    stream = IterableDataset.from_generator(lambda: iter(rows))
-    with pytest.raises(ValueError, match="curriculum draws tasks by number"):
-        make_trainer(dataset=stream, curriculum="family")

@@ -36,8 +36,8 @@ def train_row(ids, start=1, stop=None):
     return TrainRow(np.array(ids, np.int32), mask, logprobs, spans, True, advantages, weight=1.0)
 
 
-def tree_of(rows, **options):
-    return Forest(*by_prefix(rows), pad_token_id=0, **options)
+def tree_of(rows):
+    return Forest(*by_prefix(rows))
 
 
 # -- which tokens are read -------------------------------------------------------------------------
@@ -83,11 +83,6 @@ def test_metrics_say_what_was_read(make_trainer, tiny_llama):
     assert counted == len(distinct) <= read < sum(row.length for row in rows)
 
 
-def test_padding_is_a_branch_of_its_own():
-    inputs = tree_of([train_row([5, 6, 7]), train_row([5, 6, 8])], multiple=8).inputs(CPU)
-    assert sorted(inputs["input_ids"][0].tolist()) == [0, 0, 0, 0, 5, 6, 7, 8]
-
-
 def test_a_cut_falls_where_it_repeats_least():
     """Two groups with prompts of four tokens and answers of two; twelve tokens fit into a pass. A
     full first pass would cut the second group and read its prompt twice."""
@@ -113,15 +108,15 @@ def test_every_distinct_beginning_is_read_once_in_passes_of_bounded_size(rows, m
     parts = cuts(lengths, shared, most)
     assert [i for part in parts for i in range(part.start, part.stop)] == list(range(len(rows)))
     for part in parts:
-        tree = Forest(ordered[part], shared[part], 0)
+        tree = Forest(ordered[part], shared[part])
         beginnings = {
             tuple(row.token_ids[:n]) for row in tree.rows for n in range(1, row.length + 1)
         }
         assert tree.size == len(beginnings)
         assert tree.size <= max(most, tree.rows[0].length)
-    whole = Forest(ordered, shared, 0)
+    whole = Forest(ordered, shared)
     repeated = sum(int(shared[part.start]) for part in parts)
-    assert sum(Forest(ordered[p], shared[p], 0).size for p in parts) == whole.size + repeated
+    assert sum(Forest(ordered[p], shared[p]).size for p in parts) == whole.size + repeated
 
 
 def test_a_window_leaves_the_gradient_beside_padding_finite():
@@ -177,8 +172,7 @@ def test_a_family_is_equal_or_keeps_its_rows(
     make_trainer, chat_tokenizer, caplog, monkeypatch, model_type
 ):
     model = family_model(model_type, vocab_size=len(chat_tokenizer))
-    options = {"max_tokens_per_forward": 500, "router_aux_loss_coef": 0.0}
-    trainer = make_trainer(model=model, train_on="steps", **options)
+    trainer = make_trainer(model=model, train_on="steps", max_tokens_per_forward=500)
     cell = Cell(model, train_on="steps", off_policy=False)
     rollouts = cell.for_trainer()["rollouts"]
     trainer.weigh_rollouts([rollouts])
@@ -191,10 +185,9 @@ def test_a_family_is_equal_or_keeps_its_rows(
         assert close(results, 2e-5)
 
 
-@pytest.mark.parametrize("kind", ["checkpointing", "lora", "bf16", "padding"])
+@pytest.mark.parametrize("kind", ["checkpointing", "lora", "bf16"])
 def test_training_in_its_kinds(make_trainer, tiny_llama, monkeypatch, kind):
     options = {"gradient_checkpointing": kind == "checkpointing", "bf16": kind == "bf16"}
-    options |= {"pad_to_multiple_of": 16} if kind == "padding" else {}
     model = tiny_llama
     if kind == "lora":
         model = get_peft_model(tiny_llama, LoraConfig(r=4, target_modules="all-linear"))
@@ -264,7 +257,7 @@ def random_tree_scorer():
     ranks = SimpleNamespace(gather=lambda values: values)
 
     def scorer_of(most):
-        args = SimpleNamespace(max_tokens_per_forward=most, pad_to_multiple_of=None)
+        args = SimpleNamespace(max_tokens_per_forward=most)
         return Scorer(accelerator, ranks, 1, args)
 
     return model, scorer_of

@@ -153,7 +153,7 @@ def random_rollouts(draw, number):
 def kept_places(rollouts, logps, size):
     """Mask → the (row, position) of the tokens that it keeps, in chunks of `size` rows."""
     args = GRPOEnvConfig("unused", use_cpu=True, report_to="none", off_policy_masks=TIGHT)
-    loss = MicroBatchLoss(FixedScorer(logps, size), args, None, 0.0)
+    loss = MicroBatchLoss(FixedScorer(logps, size), args, None)
     result = {name: set() for name in TIGHT}
     for rows in loss.layouts(None, rollouts):
         chunk = collate(rows, torch.device("cpu"), torch.float64)

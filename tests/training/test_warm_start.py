@@ -235,7 +235,7 @@ def test_a_failing_teacher_is_an_error_and_no_empty_lesson():
 # -- a pretrained model ----------------------------------------------------------------------------
 
 
-def test_only_adapters_are_trained_and_resumed(chat_tokenizer, tmp_path):
+def test_only_adapters_are_trained(chat_tokenizer):
     from peft import LoraConfig, get_peft_model
 
     tasks = [{"rewards": [0.0, 1.0], "solution": str(k)} for k in range(8)]
@@ -248,53 +248,14 @@ def test_only_adapters_are_trained_and_resumed(chat_tokenizer, tmp_path):
         lora = LoraConfig(r=4, lora_dropout=0.1, target_modules="all-linear")
         return get_peft_model(model, lora)
 
-    class Killed(Exception):
-        pass
-
-    def kill(step, steps, values):
-        if step == 5:
-            raise Killed
-
-    whole, parts = adapted(), adapted()
+    whole, again = adapted(), adapted()
     base = {n: p.clone() for n, p in whole.named_parameters() if not p.requires_grad}
     result = fit(whole, lessons, FAST, pad_id=0)
     assert result.held_out_losses[result.step] < result.held_out_losses[0]
     assert all(torch.equal(p, base[n]) for n, p in whole.named_parameters() if n in base)
-    with pytest.raises(Killed):
-        fit(parts, lessons, FAST, pad_id=0, folder=tmp_path, progress=kill)
-    again = adapted()
-    assert fit(again, lessons, FAST, pad_id=0, folder=tmp_path) == result
+    assert fit(again, lessons, FAST, pad_id=0) == result
     for (name, one), other in zip(whole.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(one, other), name
-
-
-@pytest.mark.parametrize("damage", ["half", "foreign", "moments", "no best weights"])
-def test_a_damaged_checkpoint_is_reported_and_changes_nothing(
-    damage, chat_tokenizer, tmp_path, caplog
-):
-    """Training begins anew and comes to the weights that it would have come to without it."""
-    tasks = [{"rewards": [0.0, 1.0], "solution": str(k)} for k in range(8)]
-    env, rollouts = played(chat_tokenizer, ["[apple]", "[banana]"], tasks)
-    lessons = make_lessons(rollouts, env.codec, 0.25)
-    first, again = random_llama(chat_tokenizer), random_llama(chat_tokenizer)
-    result = fit(first, lessons, FAST, pad_id=0, folder=tmp_path)
-    file = tmp_path / "checkpoint.pt"
-    facts = torch.load(file, weights_only=True)
-    if damage == "half":
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    elif damage == "foreign":
-        facts["weights"].popitem()
-        torch.save(facts, file)
-    elif damage == "moments":
-        facts["optimizer"][1]["exp_avg_sq"] = torch.zeros(3)
-        torch.save(facts, file)
-    else:
-        facts["state"]["best"] = 0
-        torch.save(facts, file)
-        (tmp_path / "best.pt").unlink()
-    assert fit(again, lessons, FAST, pad_id=0, folder=tmp_path) == result
-    assert "the warm start begins anew" in caplog.text
-    assert weights_hash(first) == weights_hash(again)
 
 
 def test_training_stops_when_the_held_out_loss_rises_and_the_best_weights_stay(chat_tokenizer):

@@ -1,7 +1,7 @@
 """The warm start of a run: its games, and the training on them.
 
 Of a pretrained model it stands in the folder `warm-start` of the run's directory. Each part leaves
-its result on disk: figures of the untrained model, the games, checkpoints, the trained model. A
+its result on disk: figures of the untrained model, the games, the trained model. A
 killed warm start continues after the last of them; a finished one is not repeated.
 """
 
@@ -26,7 +26,7 @@ from agentsgym.generation.settings import EngineParts
 from agentsgym.rollout import play
 from agentsgym.runs.checkpoints import save_model
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
-from agentsgym.runs.files.atomic import remove, write_text
+from agentsgym.runs.files.atomic import write_text
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
@@ -171,17 +171,12 @@ class WarmStart:
             ranks.copy_weights(trainer.accelerator.unwrap_model(trainer.model))
             self._set_reference(trainer)
             save_model(trainer, self.model)
-        ranks.first(self._remove_checkpoints)
         trainer.sync.forget()
         self._keep_once(trainer, "after", lambda: self._probe(trainer, write, 1))
         return ranks.first(self._figures)
 
     def _learn(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> None:
         self._keep("training", self._train(trainer, self._games(trainer, write)))
-
-    def _remove_checkpoints(self) -> None:
-        for checkpoint in self._folder.glob("*.pt"):
-            remove(checkpoint)
 
     def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
         """Figures of the model's own games."""
@@ -317,7 +312,6 @@ class WarmStart:
             lessons,
             settings,
             pad_id=trainer.tokenizer.pad_token_id,
-            folder=self._folder,
             autocast=trainer.accelerator.autocast,
             progress=self._progress.warm_start,
         )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.tasks import Tasks, tasks_per_generation
+from agentsgym.training.tasks import TaskSet, tasks_per_generation
 from agentsgym.types import Rollout, RolloutRequest, RolloutSource, SamplingParams
 
 
@@ -26,7 +26,7 @@ class GenerationBatches:
     def __init__(
         self,
         args: GRPOEnvConfig,
-        tasks: Tasks,
+        tasks: TaskSet,
         collector: RolloutCollector,
         ranks: Ranks,
         push_weights: Callable[[int], None],

@@ -38,10 +38,7 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
         default=True, metadata={"help": "Whether KL is weighted by the importance ratio."}
     )
     router_aux_loss_coef: float | None = field(
-        default=None,
-        metadata={
-            "help": "Weight of the experts' load-balancing loss; None: the model's own weight."
-        },
+        default=0.0, metadata={"help": "Weight of the experts' load-balancing loss."}
     )
 
     def __post_init__(self) -> None:

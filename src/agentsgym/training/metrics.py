@@ -1,5 +1,4 @@
-"""What a training step logs and hands over: figures, means over its tokens, a warning, and TRL's
-table of completions.
+"""What a training step logs and hands over: figures, means over its tokens, a warning.
 
 Figures about rollouts are defined in `agentsgym.evaluation.metrics`.
 """
@@ -7,16 +6,13 @@ Figures about rollouts are defined in `agentsgym.evaluation.metrics`.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
-import numpy as np
 from torch import nn
 
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.advantages import GenerationAdvantages
-from agentsgym.types import Message, Rollout
+from agentsgym.types import Rollout
 from agentsgym.types.records import Floats
 
 logger = logging.getLogger(__name__)
@@ -68,15 +64,10 @@ class Reports:
             "occupancy": trainer.collector.engine.stats.occupancy,
         }
         values |= trainer.collector.source_figures
-        if trainer.tasks.bad.count:
-            values["bad_rows"] = trainer.tasks.bad.count
         values |= trainer.batches.figures(rollouts, trainer.state.global_step)
         for name, value in values.items():
             if not math.isnan(value):
                 trainer.record_metric(name, value)
-        if trainer.args.log_completions:
-            for line in self._ranks.gather(completion_lines(rollouts, of_rows)):
-                trainer.record_completion(line.prompt, line.completion, line.reward, line.advantage)
         self.hand_over(rollouts, "train", of_rows)
 
 
@@ -119,46 +110,3 @@ def warn_of_capped_rows(shares: Sequence[float], cap: float, model: nn.Module) -
 
 def _has_dropout(model: nn.Module) -> bool:
     return any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())
-
-
-# -- the table of completions ----------------------------------------------------------------------
-
-# A table is printed on a terminal, which obeys control characters, and stored as UTF-8, which has
-# no lone surrogates: both are replaced by visible symbols.
-_PICTURES = {code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"}
-_PICTURES |= dict.fromkeys([*range(0x7F, 0xA0), *range(0xD800, 0xE000)], 0xFFFD)
-
-
-@dataclass(frozen=True, slots=True)
-class CompletionLine:
-    """One rollout: the conversation before its first action and from there on, its reward (NaN if
-    it failed), and the mean advantage of its agent tokens."""
-
-    prompt: list[Message]
-    completion: list[Message]
-    reward: float
-    advantage: float
-
-
-def completion_lines(
-    rollouts: Sequence[Rollout], advantages: Sequence[Floats]
-) -> list[CompletionLine]:
-    """A line for each rollout; `advantages` has those of its rows, of shape (T,), in order."""
-    remaining, lines = iter(advantages), []
-    for rollout in rollouts:
-        values = [next(remaining)[row.agent_token_mask == 1] for row in rollout.rows]
-        tokens = np.concatenate(values) if values else np.zeros(0)
-        messages = _conversation(rollout)
-        prompt = list(takewhile(lambda message: message["role"] != "assistant", messages))
-        mean = float(tokens.mean()) if len(tokens) else 0.0
-        lines.append(CompletionLine(prompt, messages[len(prompt) :], rollout.final_reward, mean))
-    return lines
-
-
-def _conversation(rollout: Rollout) -> list[Message]:
-    """All messages of a trial, each once, with visible symbols for what a table cannot hold."""
-    return [
-        {"role": message["role"], "content": message["content"].translate(_PICTURES)}
-        for episode in rollout.episodes
-        for message in episode.messages
-    ]

@@ -2,19 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_model, save_model
 from torch import nn
 
 from agentsgym.generation.models import is_adapted
 
 REFERENCE_ADAPTER = "ref"
 """TRL's name for the copy of an adapter that was trained before."""
-
-_FILE = "reference.safetensors"
 
 
 def reference_of(trainer: Any) -> Callable[[], AbstractContextManager[nn.Module]] | None:
@@ -76,16 +72,3 @@ def check_reference(model: Any, beta: float) -> None:
             "(model.save_pretrained(directory)) and pass the directory, or train a LoRA "
             "adapter, whose reference is the model without it"
         )
-
-
-def save_reference(model: Any, checkpoint: Path) -> None:
-    """Save a reference that follows the policy with the policy's checkpoint, whose folder may not
-    be there yet."""
-    checkpoint.mkdir(parents=True, exist_ok=True)
-    save_model(model, str(checkpoint / _FILE))
-
-
-def load_reference(model: Any, checkpoint: Path) -> None:
-    """Load the reference that `save_reference` saved, if there is one."""
-    if (checkpoint / _FILE).is_file():
-        load_model(model, str(checkpoint / _FILE))

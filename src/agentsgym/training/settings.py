@@ -201,11 +201,6 @@ class TrainSettings:
     min_signal_patience: Count = setting(20, "See min_signal_share.")
     eval_rollouts: Count = setting(1, "Rollouts of an evaluation task.")
     eval_temperature: NotNegative = setting(1.0, "0 is greedy.")
-    max_bad_rows: CountOrZero = setting(
-        100,
-        "Rows of a streamed or large training set that are left out because they name no task; one "
-        "more ends training. Sets of up to 100,000 rows are checked before training starts.",
-    )
     # In this order, a list of texts on the command line.
     trust: Annotated[list[str] | str | bool, BeforeValidator(_trust)] = setting(
         False,

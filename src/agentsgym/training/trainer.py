@@ -44,7 +44,7 @@ from agentsgym.training.ranks import Gradients, Ranks
 from agentsgym.training.reference import check_reference, reference_of
 from agentsgym.training.replay import ReplayBuffer
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
-from agentsgym.training.tasks import Curriculum, check_training_set, training_tasks
+from agentsgym.training.tasks import Curriculum, read_training_set, training_tasks
 from agentsgym.training.teacher import teacher_of
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
@@ -63,8 +63,7 @@ class GRPOEnvTrainer(TRLBase):
         model: a Hugging Face causal language model, or its name or directory.
         args: a `GRPOEnvConfig`.
         train_dataset: rows `{"env_class_path", "env_config", "task_data"}`; environments may be
-            mixed. An iterable (`datasets.IterableDataset`) is read as needed; `max_steps` then sets
-            the length of training.
+            mixed. Of an iterable, such as a `datasets.IterableDataset`, what `max_steps` needs is read.
         eval_dataset: rows of the same kind, a dict of several such sets by name, or None; an
             iterable is read once, at the beginning. `RolloutRequest`s in place of rows also say
             how often and with which noise each task is played (`evaluation.rollout_requests`).
@@ -104,7 +103,7 @@ class GRPOEnvTrainer(TRLBase):
         if not isinstance(args, GRPOEnvConfig):
             raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
         check_engine_settings(args, engine)
-        check_training_set(train_dataset, args)
+        train_dataset = read_training_set(train_dataset, args)
         check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:
             check_reference(model, args.beta)
@@ -121,7 +120,7 @@ class GRPOEnvTrainer(TRLBase):
             log_properties(self.tokenizer, rendering)
         pool = EnvPool(self.tokenizer, args.trust, envs, template_options=rendering)
         self.tasks = training_tasks(train_dataset, args, self.shuffle_dataset, pool, self.kept)
-        self.generations_per_epoch = self.tasks.generations(args)
+        self.generations_per_epoch = self.tasks.generations
         refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.ranks = Ranks(self.accelerator)
         engine = engine or own_engine(self, self.ranks, note)
@@ -142,17 +141,14 @@ class GRPOEnvTrainer(TRLBase):
         self.low_signal = LowSignalCallback(least, args.min_signal_patience)
         self.add_callback(self.low_signal)
         self.add_callback(self.sample)
-        self._tokens_here = 0
         self._before_update = 0
         self._of_later_updates: list[TrainRollout] = []
 
     def _prepare_loss(self, token_sink: TokenSink | None) -> None:
         args = self.args
         self.sample = TokenSample(token_sink, self.ranks.rank, args)
-        # The auxiliary loss of experts counts each row's tokens.
-        share = not self.aux_coef
-        scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args, share)
-        self.loss = MicroBatchLoss(scorer, args, self.sample, self.aux_coef)
+        scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
+        self.loss = MicroBatchLoss(scorer, args, self.sample)
         # Whether rows can share prefixes depends on the model.
         scores = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
         self.teacher = teacher_of(args, self, scores)
@@ -272,8 +268,6 @@ class GRPOEnvTrainer(TRLBase):
         """
         started = time.perf_counter()
         layouts = self.loss.layouts(model, rollouts)
-        padding = self.args.include_num_input_tokens_seen != "non_padding"
-        self._tokens_here = sum(part.size if padding else part.tokens for part in layouts)
         loss = torch.zeros((), device=self.accelerator.device)
         metrics = []
         for number, layout in enumerate(layouts):
@@ -293,10 +287,6 @@ class GRPOEnvTrainer(TRLBase):
         self.record_metric("time/update", time.perf_counter() - started)
         # The logged loss is the mean over ranks of what they return; ours is their sum.
         return loss * self.ranks.world_size
-
-    def tokens_read(self) -> int:
-        """Tokens of the last micro-batch, including those of other ranks."""
-        return sum(self.ranks.gather([self._tokens_here]))
 
     def _record_tokens(self, layouts: Sequence[Layout]) -> None:
         """Log how many tokens the micro-batch's passes read, and how many distinct ones there
@@ -355,6 +345,4 @@ class GRPOEnvTrainer(TRLBase):
         """Log as TRL does, and warn if the cap on the sampler's ratio is reached often."""
         capped = self.recorded_metric("sampler/capped_rows")
         warn_of_capped_rows(capped, self.args.sampler_cap, self.model)
-        # TRL writes its tables with every entry; an evaluation would write training's table again.
-        self.log_completions = self.args.log_completions and self.model.training
         super().log(logs, start_time)

@@ -27,7 +27,6 @@ from trl.trainer import utils
 from agentsgym.generation.models import is_adapted, without_adapter
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
 from agentsgym.training.muon import check_muon, muon_beside
-from agentsgym.training.reference import load_reference, save_reference
 
 
 def _of_environments(**_: Any) -> list[float]:
@@ -50,12 +49,10 @@ _TILE = 8192  # columns; SmolLM2's head, 256 positions: 0.9 s against 1.2 s with
 
 @dataclass
 class LabeledOutput(ModelOutput):  # type: ignore[misc]
-    """`log_probs` and `entropy` (nats), shape (1, P), and `aux_loss`, the model's own auxiliary
-    loss or None."""
+    """`log_probs` and `entropy` (nats), shape (1, P)."""
 
     log_probs: torch.Tensor | None = None
     entropy: torch.Tensor | None = None
-    aux_loss: torch.Tensor | None = None
 
 
 def ensure_head(model: Any, temperature: float) -> None:
@@ -117,7 +114,6 @@ def _score_labels(output: Any, labels: torch.Tensor, temperature: float) -> Labe
     return LabeledOutput(
         log_probs=table.gather(-1, labels[..., None])[..., 0],
         entropy=-(table.exp() * table).sum(-1),
-        aux_loss=getattr(output, "aux_loss", None),
     )
 
 
@@ -130,9 +126,9 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     The subclass defines `generate_rollouts()`: this rank's rollouts of the next generation. TRL
     shuffles and splits them into micro-batches: `weigh_rollouts(micro_batches)`. It passes one per
     call of `training_step` to `train_micro_batch(model, rollouts)`, which adds the gradients and
-    returns the loss. `tokens_read()` counts the last micro-batch's tokens, `generations_per_epoch`
-    is a number, `best_model_loaded()` is called after the best weights were loaded, and
-    `save_rollouts(checkpoint)` and `load_rollouts(checkpoint)` with each checkpoint.
+    returns the loss. `generations_per_epoch` is a number, `best_model_loaded()` is called after the
+    best weights were loaded, and `save_rollouts(checkpoint)` and `load_rollouts(checkpoint)` with
+    each checkpoint.
     """
 
     def __init__(self, *args: Any, train_dataset: Any, **options: Any) -> None:
@@ -148,28 +144,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         self.generation_end = GenerationEndCallback(self.args, self.begin_at)
         self.add_callback(self.generation_end)
 
-    @property
-    def aux_coef(self) -> float:
-        """Weight of the router's auxiliary loss: the model's own if none is set (TRL asks the model
-        since 1.16), and 0 for a model without experts.
-
-        Raises ValueError for experts that TRL's head cannot count.
-        """
-        text = self.accelerator.unwrap_model(self.model).config.get_text_config()
-        coefficient: float | None = self.args.router_aux_loss_coef
-        if coefficient is None:
-            coefficient = getattr(text, "router_aux_loss_coef", 0.0)
-        if not self.aux_loss_enabled or not coefficient:
-            return 0.0
-        if hasattr(text, "num_experts"):
-            return coefficient
-        if getattr(text, "num_local_experts", 0):
-            raise ValueError(
-                f"TRL computes no auxiliary loss for the experts of {text.model_type}; set "
-                "router_aux_loss_coef=0"
-            )
-        return 0.0
-
     # -- members for the subclass ---------------------------------------------------------------
 
     @property
@@ -184,15 +158,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
     def recorded_metric(self, name: str) -> list[float]:
         """The values of training since TRL's last log."""
         return list(self._metrics["train"].get(name, []))
-
-    def record_completion(
-        self, prompt: Any, completion: Any, reward: float, advantage: float
-    ) -> None:
-        """Add a line to the table of completions that TRL prints, saves and sends to trackers."""
-        self._logs["prompt"].append(prompt)
-        self._logs["completion"].append(completion)
-        self._logs["rewards"]["reward"].append(reward)
-        self._logs["advantages"].append(advantage)
 
     def add_first_callback(self, callback: TrainerCallback) -> None:
         """Add a callback that is called before all others: what it adds to the values of a log
@@ -214,11 +179,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         a new training begins with an empty one. It must be equal on all ranks."""
         values: dict[str, Any] = self.state.stateful_callbacks.setdefault(name, {})
         return values
-
-    def read_reference(self, checkpoint: Path) -> None:
-        """Load the saved reference, where it follows the policy."""
-        if self.args.sync_ref_model:
-            load_reference(self.accelerator.unwrap_model(self.ref_model), checkpoint)
 
     def predict(self, *_: Any, **__: Any) -> Any:
         """Not supported: there are no labels and no single prediction per row."""
@@ -282,10 +242,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
             self.optimizer: Any = muon_beside(self.optimizer, model, self.args)
         return self.optimizer
 
-    def _track_num_input_tokens(self, inputs: Any) -> None:
-        if self.args.include_num_input_tokens_seen != "no":
-            self.state.num_input_tokens_seen += self.tokens_read()
-
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         """The steps of an epoch; none if a resumed run has already made all of them."""
         if self.state.global_step < self.state.max_steps:
@@ -307,8 +263,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         if self.generation_end.may_save(self.state, self.control):
             folder = Path(self._get_output_dir(trial=trial))
             checkpoint = folder / f"checkpoint-{self.state.global_step}"
-            if self.args.should_save and self.args.sync_ref_model:
-                save_reference(self.accelerator.unwrap_model(self.ref_model), checkpoint)
             self.save_rollouts(checkpoint)
             super()._save_checkpoint(model, trial)
 
@@ -323,15 +277,11 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
             load_adapters(trained, Path(resume_from_checkpoint))
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
-        self.read_reference(Path(resume_from_checkpoint))
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None:
             self.load_rollouts(Path(checkpoint))
-        # DeepSpeed has read the weights by a way of its own, which the method above is no part of.
-        if checkpoint is not None and self.is_deepspeed_enabled:
-            self.read_reference(Path(checkpoint))
 
     def _load_best_model(self) -> None:
         super()._load_best_model()

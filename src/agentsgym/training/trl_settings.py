@@ -71,6 +71,12 @@ REFUSED: dict[str, str] = {
     "entropy_target": _ENTROPY,
     "reward_weights": _REWARD,
     "multi_objective_aggregation": _REWARD,
+    "router_aux_loss_coef": "the auxiliary loss of experts counts every token of a row, also those "
+    "that rows share and that are read once",
+    "log_completions": "`agentsgym view` shows every rollout, and rollout_sink receives them",
+    "sync_ref_model": "the reference is the model before training; resume with another one",
+    "pad_to_multiple_of": "rows that share a prefix are packed, and only others are padded",
+    "include_num_input_tokens_seen": "tokens_read and distinct_tokens are in the log",
     "label_smoothing_factor": "the loss has no labels to smooth; see entropy_coef",
     "auto_find_batch_size": "a smaller batch would break groups apart; lower "
     "max_tokens_per_forward, which bounds memory",
@@ -194,7 +200,7 @@ _RANGES: dict[str, Any] = {
     **_ranges(
         NotNegative | None,
         "learning_rate weight_decay adam_epsilon max_grad_norm warmup_steps beta epsilon "
-        "epsilon_high logging_steps eval_steps eval_delay save_steps router_aux_loss_coef "
+        "epsilon_high logging_steps eval_steps eval_delay save_steps "
         "neftune_noise_alpha",
     ),
     **_ranges(

@@ -6,17 +6,13 @@ learns only from the agent's tokens.
 """
 
 import json
-import logging
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
@@ -36,9 +32,6 @@ from agentsgym.training.loss.layout import pack
 from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout
-from agentsgym.types.text import short_repr
-
-logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Receives (updates done, all updates, {"loss", "lr"} and, once known, "held_out_loss")."""
@@ -166,7 +159,6 @@ def fit(
     settings: WarmStartSettings,
     *,
     pad_id: int,
-    folder: Path | None = None,
     autocast: Autocast = nullcontext,
     progress: Progress = _no_progress,
 ) -> FitResult:
@@ -174,8 +166,7 @@ def fit(
 
     Everything that requires a gradient is trained: all weights, or the adapters of a PEFT model.
     The best weights are those with the lowest held-out loss; without held-out examples the last
-    ones. `folder` keeps checkpoints, from which the same call continues after a kill, to the same
-    weights. `autocast` makes the context of every forward pass (`accelerator.autocast`). Raises
+    ones. `autocast` makes the context of every forward pass (`accelerator.autocast`). Raises
     ValueError if nothing in the model requires a gradient.
     """
     settings = settings.resolved(new_model=False)
@@ -185,24 +176,20 @@ def fit(
     steps = settings.epochs * per_epoch
     steps = min(steps, settings.steps or steps)
     held_out = normalize(lessons.held_out, max(1, len(lessons.held_out)))
-    with tempfile.TemporaryDirectory() as scratch:
-        training = _Training(
-            model,
-            batches,
-            settings,
-            pad_id,
-            steps,
-            autocast,
-            held_out,
-            every=settings.eval_steps or per_epoch,
-            folder=folder or Path(scratch),
-        )
-        return training.run(progress)
+    training = _Training(
+        model,
+        batches,
+        settings,
+        pad_id,
+        steps,
+        autocast,
+        held_out,
+        every=settings.eval_steps or per_epoch,
+    )
+    return training.run(progress)
 
 
 # -- the loop --------------------------------------------------------------------------------------
-
-_CHECKPOINT, _BEST = "checkpoint.pt", "best.pt"
 
 
 @dataclass(slots=True)
@@ -219,8 +206,7 @@ class _State:
 @dataclass
 class _Training:
     """One warm start: `steps` updates of AdamW on `batches`. After `every` updates it computes the
-    loss of the `held_out` examples and saves a checkpoint; it goes on from the one in the folder if
-    there is one."""
+    loss of the `held_out` examples, and keeps the weights if it is the lowest so far."""
 
     model: Any
     batches: Batches
@@ -230,29 +216,28 @@ class _Training:
     autocast: Autocast = nullcontext
     held_out: Sequence[Example] = ()
     every: int | None = None
-    folder: Path = Path()
 
     def __post_init__(self) -> None:
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(self._trained, self.settings)
         self._adapters = is_adapted(self.model)
         self._state = _State()
+        self._best: list[torch.Tensor] = []
 
     def run(self, progress: Progress) -> FitResult:
         """Train, and end with the best weights in evaluation mode."""
-        if self.every is not None and (self.folder / _CHECKPOINT).exists():
-            self._load_checkpoint()
         state = self._state
-        if state.step == 0 and not state.held_out:
-            self._check_point()
+        self._hold_out()
         while state.step < self.steps and not self._patience_ends():
             state.losses.append(self._update(state.step))
             state.step += 1
             if self.every and (state.step % self.every == 0 or state.step == self.steps):
-                self._check_point()
+                self._hold_out()
             progress(state.step, self.steps, self._report(state))
         if self.held_out and state.best != state.step:
-            self._load_weights(self._read(_BEST))
+            with torch.no_grad():
+                for parameter, best in zip(self._trained, self._best, strict=True):
+                    parameter.copy_(best)
         self.model.eval()
         return self._result(state)
 
@@ -260,16 +245,16 @@ class _Training:
         since = sum(step > self._state.best for step in self._state.held_out)
         return since >= self.settings.patience
 
-    def _check_point(self) -> None:
+    def _hold_out(self) -> None:
+        """Compute the held-out loss, if there are examples for it."""
         state = self._state
-        if self.every is None:
+        if not self.held_out:
             return
-        if self.held_out:
-            loss = self._held_out_loss()
-            if loss < min(state.held_out.values(), default=float("inf")):
-                state.best = state.step
-            state.held_out[state.step] = loss
-        self._save_checkpoint()
+        loss = self._held_out_loss()
+        if loss < min(state.held_out.values(), default=float("inf")):
+            state.best = state.step
+            self._best = [p.detach().to("cpu", copy=True) for p in self._trained]
+        state.held_out[state.step] = loss
 
     def _report(self, state: _State) -> dict[str, float]:
         values = {"loss": _mean(state.losses[-20:]), "lr": self._optimizer.param_groups[0]["lr"]}
@@ -320,70 +305,6 @@ class _Training:
     def _loss(self, chunk: Sequence[Example]) -> torch.Tensor:
         with self.autocast():
             return target_loss(self.model, *pad(chunk, self.pad_id))
-
-    # -- checkpoints ----------------------------------------------------------------------------
-    #
-    # Read with `weights_only`, which makes tensors and plain values and runs no code.
-
-    def _save_checkpoint(self) -> None:
-        """Replace the checkpoint, and before it the best weights if they are these."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        weights = {name: p.detach() for name, p in self._weights().items()}
-        if self._state.best == self._state.step:
-            self._write(_BEST, weights)
-        optimizer = self._optimizer.state_dict()["state"]
-        facts = {"state": asdict(self._state), "weights": weights, "optimizer": optimizer}
-        self._write(_CHECKPOINT, facts)
-
-    def _write(self, name: str, content: Mapping[str, Any]) -> None:
-        part = self.folder / f"{name}.part"
-        torch.save(content, part)
-        part.replace(self.folder / name)
-
-    def _read(self, name: str) -> Any:
-        return torch.load(self.folder / name, map_location="cpu", weights_only=True)
-
-    def _load_checkpoint(self) -> None:
-        """Go on from the checkpoint. Everything is read and checked before anything changes: a
-        damaged one, or another model's, is left alone with a warning."""
-        try:
-            facts = self._read(_CHECKPOINT)
-            state = TypeAdapter(_State).validate_python(facts["state"])
-            self._check_weights(facts["weights"])
-            self._check_moments(facts["optimizer"])
-            if self.held_out and state.best != state.step:
-                self._check_weights(self._read(_BEST))
-        except Exception as error:  # the readers raise many kinds of errors for damaged files
-            path, reason = self.folder / _CHECKPOINT, short_repr(error)
-            logger.warning("the warm start begins anew: no way to go on from %s: %s", path, reason)
-            return
-        self._load_weights(facts["weights"])
-        self._optimizer.load_state_dict(
-            {**self._optimizer.state_dict(), "state": facts["optimizer"]}
-        )
-        self._state = state
-
-    def _load_weights(self, stored: Mapping[str, torch.Tensor]) -> None:
-        """Raises ValueError if they are another model's."""
-        self._check_weights(stored)
-        own = self._weights()
-        with torch.no_grad():
-            for name, tensor in stored.items():
-                own[name].copy_(tensor)
-
-    def _check_weights(self, stored: Mapping[str, torch.Tensor]) -> None:
-        own = self._weights()
-        if {n: p.shape for n, p in own.items()} != {n: t.shape for n, t in stored.items()}:
-            raise ValueError("it has the weights of another model")
-
-    def _check_moments(self, stored: Mapping[int, Mapping[str, torch.Tensor]]) -> None:
-        own = [p for group in self._optimizer.param_groups for p in group["params"]]
-        for number, values in stored.items():
-            if any(values[name].shape != own[number].shape for name in ("exp_avg", "exp_avg_sq")):
-                raise ValueError("it has the optimizer's state of another model")
-
-    def _weights(self) -> dict[str, torch.nn.Parameter]:
-        return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
 
 def _optimizer(

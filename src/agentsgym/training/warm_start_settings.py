@@ -174,7 +174,7 @@ class WarmStartSettings(Section):
     held_out_share: float = Field(default=0.1, ge=0, lt=1)
     """Share of the tasks whose games are only used for the held-out loss."""
     eval_steps: Count | None = None
-    """Updates between two held-out losses, each with a checkpoint. None: once per epoch."""
+    """Updates between two held-out losses. None: once per epoch."""
     patience: Count = 2
     """Training ends after this number of held-out losses without a new lowest one."""
 

@@ -22,8 +22,7 @@ class TrainRow:
 
     `token_ids` int32, `agent_token_mask` int64, `logprobs` float32 (the sampler's), `spans` and
     `sampled` are those of the `Row`. `weight` is the loss weight of each agent token,
-    `entropy_weight` that of the entropy bonus, `aux_weight` that of the whole row in a mixture of
-    experts' auxiliary loss, `teacher_weight` that of an agent token in distillation. `old_logps`,
+    `entropy_weight` that of the entropy bonus, `teacher_weight` in distillation. `old_logps`,
     `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so are
     those of the whole rollout: `rollout_log_ratio`, sum and number of logp − old logp over its
     agent tokens, and `rollout_sampler_gap`, mean, least and greatest logp − logprobs.
@@ -37,7 +36,6 @@ class TrainRow:
     advantages: Floats
     weight: float = 0.0
     entropy_weight: float = 0.0
-    aux_weight: float = 0.0
     teacher_weight: float = 0.0
     old_logps: torch.Tensor | None = None
     ref_logps: torch.Tensor | None = None
@@ -135,7 +133,7 @@ class Chunk:
     `teacher_weight`, `span` int64 (number of the step within the chunk), `sampler_logps` with
     `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and, if the
     loss uses them, `old_logps`, `ref_logps` and `teacher_logps`. `rollout_sampler_gap` has shape
-    (P, 3). `aux_weight` is the chunk's share of the window's tokens.
+    (P, 3).
     """
 
     rows: tuple[TrainRow, ...]
@@ -155,7 +153,6 @@ class Chunk:
     old_logps: torch.Tensor | None
     ref_logps: torch.Tensor | None
     teacher_logps: torch.Tensor | None
-    aux_weight: float
 
     def by_row(self, values: torch.Tensor) -> list[torch.Tensor]:
         """Values of shape (P,) as one tensor of shape (T,) for each row, 0 off agent tokens."""
@@ -210,7 +207,6 @@ def collate(
         old_logps=tensors([row.old_logps for row in rows]),
         ref_logps=tensors([row.ref_logps for row in rows]),
         teacher_logps=tensors([row.teacher_logps for row in rows]),
-        aux_weight=sum(row.aux_weight for row in rows),
     )
 
 

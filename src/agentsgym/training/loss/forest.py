@@ -17,7 +17,6 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.training.loss.batch import TrainRow
-from agentsgym.training.loss.layout import rounded_up
 from agentsgym.types.records import Ints
 
 PAYS_FROM = 1.2
@@ -80,19 +79,15 @@ def cuts(lengths: Ints, shared: Ints, max_tokens: int) -> list[slice]:
 
 
 class Forest:
-    """Rows sorted by prefix as one packed sequence of N tokens, each distinct one once (N is a
-    multiple of `multiple`, filled up by a branch of padding). `shared` as from `by_prefix`."""
+    """Rows sorted by prefix as one packed sequence of N tokens, each distinct one once. `shared` as
+    from `by_prefix`."""
 
-    def __init__(
-        self, rows: Sequence[TrainRow], shared: Ints, pad_token_id: int, multiple: int | None = None
-    ) -> None:
+    def __init__(self, rows: Sequence[TrainRow], shared: Ints) -> None:
         self.rows = rows
         lengths = np.array([row.length for row in rows])
         starts = shared.copy()
         starts[0] = 0
-        self.tokens = int((lengths - starts).sum())
-        self.size = rounded_up(self.tokens, multiple)
-        self._pads = np.full(self.size - self.tokens, pad_token_id)
+        self.tokens = self.size = int((lengths - starts).sum())
         self._branches = list(_alike(starts, lengths))
         self._starts, self._lengths = starts, lengths
         self._nodes = self._number()
@@ -113,8 +108,6 @@ class Forest:
         """`input_ids` and `position_ids`, int64, shape (1, N), and the groups of branches that
         attend together."""
         packed = np.zeros((2, self.size), np.int64)
-        packed[0, self.tokens :] = self._pads
-        packed[1, self.tokens :] = np.arange(len(self._pads))
         for row, start, nodes in zip(self.rows, self._starts, self._nodes, strict=True):
             packed[0, nodes[start:]] = row.token_ids[start:]
             packed[1, nodes[start:]] = np.arange(start, row.length)
@@ -132,10 +125,6 @@ class Forest:
             paths = [self._nodes[i] for i in branches]
             yield BranchGroup(starts, lengths, paths, first, device)
             first += int((lengths - starts).sum())
-        if len(self._pads):
-            pads = np.arange(self.tokens, self.size)
-            zero, whole = np.zeros(1, np.int64), np.full(1, len(pads))
-            yield BranchGroup(zero, whole, [pads], first, device)
 
     def index(self, row: Ints, position: Ints) -> Ints:
         """Where tokens stand among the N."""

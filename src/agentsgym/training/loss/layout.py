@@ -64,14 +64,12 @@ def pack(rows: Iterable[R], max_tokens: int) -> list[list[R]]:
 
 
 class PaddedRows:
-    """B rows padded on the right to a common length T, which is a multiple of `multiple`."""
+    """B rows padded on the right to a common length T."""
 
-    def __init__(
-        self, rows: Sequence[TrainRow], pad_token_id: int, multiple: int | None = None
-    ) -> None:
+    def __init__(self, rows: Sequence[TrainRow], pad_token_id: int) -> None:
         self.rows = rows
         self._pad_token_id = pad_token_id
-        self._length = rounded_up(max(row.length for row in rows), multiple)
+        self._length = max(row.length for row in rows)
 
     @property
     def size(self) -> int:
@@ -98,11 +96,6 @@ class PaddedRows:
     def index(self, row: Ints, position: Ints) -> Ints:
         """Where tokens stand among the B·T."""
         return row * self._length + position
-
-
-def rounded_up(number: int, multiple: int | None) -> int:
-    """The next multiple of `multiple`, if there is one."""
-    return number if multiple is None else -(-number // multiple) * multiple
 
 
 def padded(

@@ -28,22 +28,19 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Scores:
     """The result of a forward pass: log-probabilities and entropies (nats) of the chunk's agent
-    tokens, shape (P,), at the sampling temperature; and the auxiliary loss of a mixture of
-    experts, a scalar, if requested."""
+    tokens, shape (P,), at the sampling temperature."""
 
     chunk: Chunk
     logps: torch.Tensor
     entropy: torch.Tensor | None
-    aux_loss: torch.Tensor | None
 
 
 class Scorer:
     """Computes log-probabilities with models that have TRL's fused head.
 
-    Rows share their prefixes (`forest`) where the model allows it and `share` does, and where it
-    pays; others are padded. `max_tokens_per_forward` limits the tokens of a forward pass, which are
-    a multiple of `pad_to_multiple_of`, or are rows of such a length. All ranks must call it at the
-    same time and with the same number of passes: FSDP and DeepSpeed communicate in each pass.
+    Rows share their prefixes (`forest`) where the model allows it and where it pays; others are
+    padded. `max_tokens_per_forward` limits the tokens of a forward pass. All ranks must call it at
+    the same time and with the same number of passes: FSDP and DeepSpeed communicate in each pass.
     """
 
     def __init__(
@@ -52,14 +49,12 @@ class Scorer:
         ranks: Ranks,
         pad_token_id: int,
         args: GRPOEnvConfig,
-        share: bool = True,
     ) -> None:
         self._accelerator = accelerator
         self.ranks = ranks
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
-        self._multiple: int | None = args.pad_to_multiple_of
-        self._shares = None if share else False
+        self._shares: bool | None = None
 
     def layouts(self, rows: Iterable[TrainRow], model: nn.Module) -> list[Layout]:
         """Rows with agent tokens in forward passes: at least one, and as many as on the rank with
@@ -77,17 +72,14 @@ class Scorer:
         ordered, shared = forest.by_prefix(rows)
         lengths = np.array([row.length for row in ordered])
         trees: list[Layout] = [
-            self._forest(ordered[part], shared[part])
+            Forest(ordered[part], shared[part])
             for part in forest.cuts(lengths, shared, self._max_tokens)
         ]
         pays = _size(padded) >= forest.PAYS_FROM * _size(trees)
         return trees if pays else padded
 
     def _padded(self, rows: Sequence[TrainRow]) -> PaddedRows:
-        return PaddedRows(rows, self._pad_token_id, self._multiple)
-
-    def _forest(self, rows: Sequence[TrainRow], shared: Any) -> Forest:
-        return Forest(rows, shared, self._pad_token_id, self._multiple)
+        return PaddedRows(rows, self._pad_token_id)
 
     @contextmanager
     def reading(self, model: nn.Module, layout: Layout) -> Iterator[None]:
@@ -99,7 +91,7 @@ class Scorer:
         else:
             yield
 
-    def forward(self, model: nn.Module, layout: Layout, *, aux_loss: bool = False) -> Scores:
+    def forward(self, model: nn.Module, layout: Layout) -> Scores:
         """Compute the log-probabilities of a layout's agent tokens in one pass, inside
         `reading`."""
         plain = self._accelerator.unwrap_model(model)
@@ -108,17 +100,15 @@ class Scorer:
         chunk = collate(layout.rows, device, dtype)
         # The token before an agent token predicts it.
         index = torch.from_numpy(layout.index(chunk.row, chunk.position - 1)).to(device)
-        options = {"output_router_logits": True} if aux_loss else {}
         tiles = fused_head_tiles(device, plain.config.get_text_config().vocab_size)
         with self._accelerator.autocast(), tiles, hidden_states_at(plain, index, layout.size):
             output = model(
                 **layout.inputs(device),
                 shift_labels=chunk.targets[None],
                 fused_lm_head=True,
-                **options,
             )
         entropy = None if output.entropy is None else output.entropy[0]
-        return Scores(chunk, output.log_probs[0], entropy, output.aux_loss)
+        return Scores(chunk, output.log_probs[0], entropy)
 
     def logits(
         self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]]
@@ -190,7 +180,7 @@ class Scorer:
         vocabulary = plain.config.get_text_config().vocab_size
         rows, shared = forest.by_prefix(list(_branching_rows(vocabulary)))
         try:
-            with self.reading(model, tree := self._forest(rows, shared)):
+            with self.reading(model, tree := Forest(rows, shared)):
                 ours = self.forward(model, tree).logps
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             return f"it does not run with packed attention ({error})"

@@ -38,14 +38,8 @@ def chunk_loss(
     entropy: torch.Tensor | None,
     chunk: Chunk,
     args: GRPOEnvConfig,
-    aux_loss: torch.Tensor | None = None,
-    aux_coef: float = 0.0,
 ) -> ChunkLoss:
-    """Loss and metrics from log-probabilities (and entropies, nats) of shape (P,).
-
-    `aux_loss`, the load balance of the chunk's experts, is not a sum over tokens: its weight is
-    `aux_coef` times the chunk's share of the window's tokens.
-    """
+    """Loss and metrics from log-probabilities (and entropies, nats) of shape (P,)."""
     kind, high = LOSSES[args.loss_type], args.epsilon_high
     bounds = {"epsilon": args.epsilon, "epsilon_high": args.epsilon if high is None else high}
     settings = {name: bounds.get(name, getattr(args, name)) for name in kind.settings}
@@ -80,9 +74,6 @@ def chunk_loss(
         metrics["entropy"] = summed(entropy)
         if args.entropy_coef:
             total = total - args.entropy_coef * (entropy * chunk.entropy_weight).sum()
-    if aux_loss is not None and aux_coef:
-        total = total + aux_coef * chunk.aux_weight * aux_loss
-        metrics["aux_loss"] = (chunk.aux_weight * float(aux_loss.detach()), chunk.aux_weight)
     return ChunkLoss(total, metrics, ratio.detach())
 
 
@@ -156,19 +147,13 @@ Teacher = Callable[[Sequence[TrainRow]], Iterable[tuple[TrainRow, torch.Tensor]]
 
 
 class MicroBatchLoss:
-    """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows.
+    """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows. `sample` records
+    the numbers of a few rollouts."""
 
-    `aux_coef` weights the auxiliary loss of a mixture of experts. `sample`
-    records the numbers of a few rollouts.
-    """
-
-    def __init__(
-        self, scorer: Scorer, args: GRPOEnvConfig, sample: TokenSample, aux_coef: float
-    ) -> None:
+    def __init__(self, scorer: Scorer, args: GRPOEnvConfig, sample: TokenSample) -> None:
         self.scorer = scorer
         self.args = args
         self.sample = sample
-        self.aux_coef = aux_coef
         self._reused = args.updates_per_generation > 1
         self._masks_rollouts = any(MASKS[m].needs_rollout_gap for m in args.off_policy_bounds)
         self._sampler_gap = -math.inf  # nothing compared
@@ -213,10 +198,8 @@ class MicroBatchLoss:
 
     def of_layout(self, model: nn.Module, layout: Layout) -> ChunkLoss:
         """Loss and metrics of one forward pass."""
-        scores = self.scorer.forward(model, layout, aux_loss=self.aux_coef != 0.0)
-        part = chunk_loss(
-            scores.logps, scores.entropy, scores.chunk, self.args, scores.aux_loss, self.aux_coef
-        )
+        scores = self.scorer.forward(model, layout)
+        part = chunk_loss(scores.logps, scores.entropy, scores.chunk, self.args)
         if self._reused and scores.chunk.old_logps is None:
             self._keep_old(scores)
         self.sample.record(scores.chunk, scores.logps, part.ratio, scores.entropy)

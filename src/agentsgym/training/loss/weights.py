@@ -13,12 +13,10 @@ from agentsgym.training.loss.batch import TrainRollout
 
 class WindowCounts(NamedTuple):
     """Denominators of one window, summed over all ranks. `rollouts` and `agent_tokens` count the
-    rollouts in the loss; `tokens` counts all tokens of their rows that have any agent token.
-    `live_tokens` are the agent tokens of all rollouts that did not fail."""
+    rollouts in the loss; `live_tokens` are the agent tokens of all rollouts that did not fail."""
 
     rollouts: int
     agent_tokens: int
-    tokens: int
     live_tokens: int
 
 
@@ -70,7 +68,6 @@ def count_rollouts(rollouts: Sequence[TrainRollout]) -> WindowCounts:
     return WindowCounts(
         len(counted),
         sum(rollout.agent_tokens for rollout in counted),
-        sum(row.length for rollout in counted for row in rollout.rows if row.agent_tokens),
         sum(rollout.agent_tokens for rollout in rollouts if not rollout.played.failed),
     )
 
@@ -87,9 +84,8 @@ def assign_weights(
     norm_tokens: int | None = None,
 ) -> None:
     """Set the weight of every agent token according to the rule. The weight of the entropy bonus is
-    1/(agent tokens in the window) for all; the weight of a row in the auxiliary loss is its share
-    of the window's tokens. Rollouts that are not in the loss have weight 0. Distillation takes in
-    all that did not fail, with a weight of 1/(their agent tokens)."""
+    1/(agent tokens in the window) for all. Rollouts that are not in the loss have weight 0.
+    Distillation takes in all that did not fail, with a weight of 1/(their agent tokens)."""
     for rollout in rollouts:
         here = float(rollout.in_loss)
         weight = here / rule.divisor(rollout.agent_tokens, counts, norm_tokens or 0)
@@ -99,4 +95,3 @@ def assign_weights(
             row.weight = weight
             row.entropy_weight = entropy
             row.teacher_weight = teacher
-            row.aux_weight = here * row.length / max(counts.tokens, 1)
