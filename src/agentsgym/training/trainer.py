@@ -63,7 +63,7 @@ class GRPOEnvTrainer(TRLBase):
         model: a Hugging Face causal language model, or its name or directory.
         args: a `GRPOEnvConfig`.
         train_dataset: rows `{"env_class_path", "env_config", "task_data"}`; environments may be
-            mixed. Of an iterable, such as a `datasets.IterableDataset`, what `max_steps` needs is read.
+            mixed. Of an iterable (`datasets.IterableDataset`) what `max_steps` needs is read.
         eval_dataset: rows of the same kind, a dict of several such sets by name, or None; an
             iterable is read once, at the beginning. `RolloutRequest`s in place of rows also say
             how often and with which noise each task is played (`evaluation.rollout_requests`).

@@ -6,9 +6,6 @@ import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import make
-from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.gym_tasks import PLAIN
-from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 
 RUN_CODE = [
     "__import__('os').system('touch CANARY')",
@@ -44,8 +41,7 @@ BURN = [
     "sin(" * 100 + "x" + ")" * 100,
 ]
 ATTACKS = RUN_CODE + FORGE + BURN
-# Tasks that are scored by our comparison, and by the package's.
-TASKS = "number_sorting propositional_logic cryptarithm sudoku"
+TASKS = "number_sorting sudoku"
 MATHEMATICS = {"question": "q", "answer": ["\\sqrt{8}"], "kind": "math"}
 
 
@@ -108,44 +104,8 @@ def test_mathematics_as_right_answer_of_a_row_runs_nothing_either(arena, tmp_pat
         assert reward == 0.0 and not canary.exists()
 
 
-GYM_ROW = {
-    "question": "q", "answer": ["1"], "kind": "reasoning_gym", "task": "cryptarithm",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"task": "no_such_task"}, "is not supported: its scorer evaluates the answer"),
-        ({"task": 5}, "task must be a string, got 5"),
-        ({"metadata": [1]}, "metadata must be a dictionary"),
-        ({"kind": "exact"}, "only questions of kind reasoning_gym have a task"),
-    ],
-)
-def test_a_bad_row_fails_its_session_with_a_sentence(change, message):
-    pytest.importorskip("reasoning_gym", reason="needs the extra reasoning")
-    env = make("ClassicalReasoning")
-    good = {"questions": [{"question": "1 + 1?", "answer": 2}], "seed": 0}
-    bad = {"questions": [{**GYM_ROW, **change}], "seed": 0}
-    batch = env.run_trial([bad, good], ScriptedAgent(["<answer>2</answer>"]))
-    assert batch.rollouts[1].error is None and batch["final_rewards"][1] == 1.0
-    assert message in batch.rollouts[0].error
-
-
 @pytest.mark.parametrize("rows", [None, [], "abc", [5], [{"kind": "math"}]])
 def test_rows_of_wrong_types_fail_their_session_with_a_sentence(rows):
     env = make("ClassicalReasoning")
     batch = env.run_trial([{"questions": rows, "seed": 0}], ScriptedAgent(["2"]))
     assert "task_data" in batch.rollouts[0].error and "questions" in batch.rollouts[0].error
-
-
-WITHOUT_ANSWER = {"boxnet", "graph_color", "propositional_logic"}
-SLOWLY = [pytest.param(task, marks=pytest.mark.slow) for task in sorted(PLAIN - WITHOUT_ANSWER)]
-
-
-@pytest.mark.parametrize("task", ["word_ladder", "cryptarithm", *SLOWLY])
-def test_right_answers_are_right_in_a_process_with_another_hash_seed(task):
-    pytest.importorskip("reasoning_gym", reason="needs the extra reasoning")
-    grader = Grader(1e-4, 20.0)
-    for row in gym_rows(task):
-        assert grader.is_right(KnownQuestion.from_task(row), row["answer"][0], "auto")

@@ -43,10 +43,9 @@ GYM = ("cryptarithm", "number_sorting", "string_insertion", "sudoku", "binary_ma
 
 @functools.cache
 def _tasks() -> tuple[Any, list[Any]]:
-    gym = ClassicalReasoningEnv(None, {"source": "reasoning_gym", "gym_tasks": list(GYM)})
-    rows = gym.get_train_dataset()["task_data"]
-    chosen = [next(t for t in rows if name in str(t)) for name in GYM]
-    return gym, chosen
+    sources = [{"source": "reasoning_gym", "gym_tasks": [name]} for name in GYM]
+    envs = [ClassicalReasoningEnv(None, source) for source in sources]
+    return envs[0], [env.get_train_dataset()["task_data"][0] for env in envs]
 
 
 def check_answer(case: tuple[int, str]) -> bool:

@@ -1,7 +1,7 @@
 """Grades an answer by its question's kind.
 
-Texts, choices and numbers are compared in this process. math-verify and reasoning-gym's scorers run
-in child processes with limits on memory and time, which are killed and replaced if they hang.
+Texts, choices and numbers are compared in this process. math-verify runs in a child process with
+limits on memory and time, which is killed and replaced if it hangs.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any
 
 from agentsgym.child_process import bare_environment, start_python
 from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of
-from agentsgym.envs.classical_reasoning.gym_tasks import TEXT, same_answer
+from agentsgym.envs.classical_reasoning.gym_tasks import same_answer
 from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 from agentsgym.envs.extras import ensure
 
@@ -40,28 +40,27 @@ class Grader:
     """Decides whether answers are right; `tolerance` is relative, for numbers.
 
     An answer whose comparison takes longer than `timeout` seconds counts as wrong. Thread-safe:
-    comparisons in the child processes wait for each other.
+    comparisons in the child process wait for each other.
     """
 
     def __init__(self, tolerance: float, timeout: float) -> None:
         self._tolerance = tolerance
         self._timeout = timeout
         self._lock = threading.Lock()
-        self._children: dict[str, _Child] = {}
+        self._child: _Child | None = None
         self._verdict = lru_cache(KEPT_VERDICTS)(self._compare)
 
     def __reduce__(self) -> tuple[type["Grader"], tuple[float, float]]:
-        """A copy in another process starts its own children."""
+        """A copy in another process starts its own child."""
         return Grader, (self._tolerance, self._timeout)
 
     def is_right(self, question: KnownQuestion, answer: str, grading: str) -> bool:
         """Whether `answer` answers the question. `grading` other than "auto" overrides its kind.
 
-        Raises MissingExtra if a package for mathematics or reasoning-gym is missing, and
-        GraderFailed if no process starts.
+        Raises MissingExtra if math-verify is missing, and GraderFailed if no process starts.
         """
         if question.kind == "reasoning_gym":
-            return self._is_right_in_gym(question, answer)
+            return any(same_answer(answer, right) for right in question.answer)
         return any(self._matches(question, right, answer, grading) for right in question.answer)
 
     def _matches(self, question: KnownQuestion, right: str, answer: str, grading: str) -> bool:
@@ -80,29 +79,16 @@ class Grader:
         if is_number(one) and is_number(other) and is_right("number", one, other, 1e-12):
             return True
         both = readable(right) and readable(answer)
-        return both and self._verdict("math", right=right, answer=answer)
+        return both and self._verdict(right, answer)
 
-    def _is_right_in_gym(self, question: KnownQuestion, answer: str) -> bool:
-        if question.task in TEXT:
-            return any(same_answer(answer, right) for right in question.answer)
-        ensure("reasoning_gym", "reasoning")
-        entry = {
-            "question": question.question,
-            "answer": question.answer[0],
-            "metadata": question.metadata,
-        }
-        return self._verdict(
-            "reasoning_gym", task=question.task, answer=answer, entry=json.dumps(entry)
-        )
-
-    def _compare(self, kind: str, **request: Any) -> bool:
+    def _compare(self, right: str, answer: str) -> bool:
         with self._lock:
-            child = self._children.pop(kind, None) or _Child(kind)
-            reply = child.answer(request, self._timeout)
+            child, self._child = self._child or _Child(), None
+            reply = child.answer({"right": right, "answer": answer}, self._timeout)
             if reply is None:
                 child.kill()
                 return False
-            self._children[kind] = child
+            self._child = child
         return reply.get("right") is True
 
 
@@ -114,16 +100,15 @@ def readable(text: str) -> bool:
 
 
 class _Child:
-    """A process that compares answers of one kind. It gets one request at a time, as JSON through
-    a socket. Raises GraderFailed if it does not start."""
+    """A process that compares answers. It gets one request at a time, as JSON through a socket.
+    Raises GraderFailed if it does not start."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             process = start_python(
                 _PROGRAM,
                 str(theirs.fileno()),
-                kind,
                 pass_fds=[theirs.fileno()],
                 env={**bare_environment(), "PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.DEVNULL,
@@ -134,7 +119,7 @@ class _Child:
         self.kill = weakref.finalize(self, _end, process, self._connection)
         if self._reply(START_SECONDS) is None:
             self.kill()
-            raise GraderFailed(f"the grader's process could not prepare for {kind}")
+            raise GraderFailed("the grader's process could not start")
 
     def answer(self, request: dict[str, Any], timeout: float) -> dict[str, Any] | None:
         """The reply; None if the process died or did not answer in `timeout` seconds."""

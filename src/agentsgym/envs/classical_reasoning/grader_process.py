@@ -1,19 +1,18 @@
 """The program of a grader's process, which replies to one request after the other.
 
-It compares answers by math-verify's LaTeX reader and by those scorers of reasoning-gym that only
-compare. No answer is evaluated: sympy's evaluator of texts is replaced before anything is read. The
-process may use little memory and write no file; its parent kills it if it takes too long.
+It compares answers by math-verify's LaTeX reader. No answer is evaluated: sympy's evaluator of texts
+is replaced before anything is read. The process may use little memory and write no file; its parent
+kills it if it takes too long.
 """
 
 import contextlib
 import functools
 import importlib
 import json
-import math
 import re
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -26,25 +25,23 @@ _LIMITS = {"RLIMIT_AS": 4 * 2**30, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
 
 
 def main() -> None:
-    """Answer requests of one kind until the socket is closed."""
-    _, socket, kind = sys.argv
+    """Answer requests until the socket is closed."""
     for name, amount in _LIMITS.items():
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(getattr(resource, name), (amount, amount))
-    connection = Connection(int(socket))
-    prepare, scorer = _KINDS[kind]
-    prepare()
+    connection = Connection(int(sys.argv[1]))
+    _math_verify()
     connection.send_bytes(b"{}")
     with contextlib.suppress(EOFError):
         while True:
-            reply = _answer(scorer, json.loads(connection.recv_bytes()))
+            reply = _answer(json.loads(connection.recv_bytes()))
             connection.send_bytes(json.dumps(reply).encode())
 
 
-def _answer(scorer: "Scorer", request: Mapping[str, Any]) -> dict[str, Any]:
+def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        return {"right": scorer(request)}
-    except Exception:  # a scorer may raise anything on a strange answer, which then is wrong
+        return {"right": _same_mathematics(request)}
+    except Exception:  # math-verify may raise anything on a strange answer, which then is wrong
         return {"right": False}
 
 
@@ -88,30 +85,6 @@ def _number(code: str, *_: Any) -> Any:
     if decimal:
         return sympy.Float(decimal[1])
     raise ValueError("texts are not evaluated here")
-
-
-def _same_in_gym(request: Mapping[str, Any]) -> bool:
-    """Whether reasoning-gym's scorer gives full marks."""
-    score = float(_scorer_of(request["task"])(request["answer"], json.loads(request["entry"])))
-    return math.isfinite(score) and score >= 1.0
-
-
-@functools.cache
-def _reasoning_gym() -> Any:
-    return importlib.import_module("reasoning_gym")
-
-
-@functools.cache
-def _scorer_of(task: str) -> Callable[[str, Any], float]:
-    scorer: Callable[[str, Any], float] = _reasoning_gym().get_score_answer_fn(task)
-    return scorer
-
-
-Scorer = Callable[[Mapping[str, Any]], bool]
-_KINDS: dict[str, tuple[Callable[[], Any], Scorer]] = {
-    "math": (_math_verify, _same_mathematics),
-    "reasoning_gym": (_reasoning_gym, _same_in_gym),
-}
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 
-from agentsgym.envs.classical_reasoning.gym_tasks import PLAIN, REFUSAL, is_offered
+from agentsgym.envs.classical_reasoning.gym_tasks import OFFERED, REFUSAL
 from agentsgym.envs.extras import require
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Section, read
@@ -38,7 +38,7 @@ def _listed(value: Any) -> Any:
 class KnownQuestion(Section):
     """A question, its right answers (a text, a number, or a list of these, of which each counts as
     right), and how answers are compared: as one of the kinds exact, choice, number and math, "auto"
-    (decided by the right answer), or by reasoning-gym's scorer of `task`, which needs `metadata`.
+    (decided by the right answer), or as reasoning-gym's (`gym_tasks.same_answer`).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,16 +48,6 @@ class KnownQuestion(Section):
         list[Annotated[str, BeforeValidator(_text)]], BeforeValidator(_listed), Field(min_length=1)
     ]
     kind: Literal["exact", "choice", "number", "math", "auto", "reasoning_gym"] = "auto"
-    task: str = ""
-    metadata: dict[str, Any] = {}  # noqa: RUF012 - pydantic copies it
-
-    @model_validator(mode="after")
-    def _is_offered(self) -> Self:
-        if self.kind != "reasoning_gym" and (self.task or self.metadata):
-            raise ValueError("only questions of kind reasoning_gym have a task and metadata")
-        if self.kind == "reasoning_gym" and not is_offered(self.task):
-            raise ValueError(f"reasoning-gym's {self.task!r:.60} is not supported: {REFUSAL}")
-        return self
 
     def as_task(self) -> dict[str, Any]:
         """The question in the form of `task_data`."""
@@ -127,12 +117,12 @@ def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[KnownQues
     questions: list[KnownQuestion] = []
     for task in tasks:
         if task not in known:
-            names = ", ".join(sorted(filter(is_offered, known)))
+            names = ", ".join(sorted(OFFERED & known.keys()))
             raise ConfigError(
                 f"env_config['gym_tasks'] names {task!r}, which reasoning-gym does not know; "
                 f"known tasks are {names}"
             )
-        if not is_offered(task):
+        if task not in OFFERED:
             place = f"env_config['gym_tasks'] names {task!r}"
             raise ConfigError(f"{place}, which is not supported: {REFUSAL}")
         questions += _distinct(package, task, count, seed)
@@ -147,16 +137,9 @@ def _distinct(package: ModuleType, task: str, count: int, seed: int) -> list[Kno
         if not str(entry["answer"]).strip():
             continue  # nobody can say it
         text = str(entry["question"])
-        metadata = json.loads(json.dumps(entry["metadata"])) if task in PLAIN else {}
         questions.setdefault(
             text,
-            KnownQuestion(
-                question=text,
-                answer=[str(entry["answer"])],
-                kind="reasoning_gym",
-                task=task,
-                metadata=metadata,
-            ),
+            KnownQuestion(question=text, answer=[str(entry["answer"])], kind="reasoning_gym"),
         )
     return list(questions.values())
 
