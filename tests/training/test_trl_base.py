@@ -24,7 +24,6 @@ from agentsgym.training.trl_base import TRL_HAS_HEAD, TRLBase
         ("_load_optimizer_and_scheduler", ["self", "checkpoint"]),
         ("_load_best_model", ["self"]),
         ("_determine_best_metric", ["self", "metrics", "trial"]),
-        ("_track_num_input_tokens", ["self", "inputs"]),
         ("_get_output_dir", ["self", "trial"]),
         ("log", ["self", "logs", "start_time"]),
     ],

@@ -1,8 +1,8 @@
 """The program of a grader's process, which replies to one request after the other.
 
-It compares answers by math-verify's LaTeX reader. No answer is evaluated: sympy's evaluator of texts
-is replaced before anything is read. The process may use little memory and write no file; its parent
-kills it if it takes too long.
+It compares answers by math-verify's LaTeX reader. No answer is evaluated: sympy's evaluator of
+texts is replaced before anything is read. The process may use little memory and write no file; its
+parent kills it if it takes too long.
 """
 
 import contextlib
