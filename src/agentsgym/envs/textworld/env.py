@@ -11,13 +11,9 @@ from pydantic import Field
 
 from agentsgym.envs.command_game import CommandGame, CommandGameEnv, anchor, contained
 from agentsgym.envs.extras import ensure, require
-from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder, task_directories
+from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder
 from agentsgym.envs.textworld.games import Recipe, details, distinct_seeds, ensure_games
-from agentsgym.types import (
-    Tokenizer,
-    checked_path,
-    real_path,
-)
+from agentsgym.types import Tokenizer
 
 LAST_SEED = 2**31 - 1
 _BLANK = re.compile(r"\n{3,}")
@@ -70,10 +66,9 @@ def tidy(feedback: str) -> str:
 class TextWorldEnv(CommandGameEnv):
     """Text adventures with a quest.
 
-    `task_data` is `{"seed": int}`, or `{"game_file": path}` of a `.z8` with its `.json`, in the
-    cache (with `make(…, trust=True)` anywhere). With `reward="score"` a step earns its points
-    divided by the game's maximum, so a perfect game earns 1.0; with `"progress"` it earns the
-    engine's intermediate reward (1, 0, -1). A command that is not admissible does not reach the
+    `task_data` is `{"seed": int}`. With `reward="score"` a step earns its points divided by the
+    game's maximum, so a perfect game earns 1.0; with `"progress"` it earns the engine's
+    intermediate reward (1, 0, -1). A command that is not admissible does not reach the
     engine (its "quit" or "restart" would break the game) and counts as malformed.
 
     Raises MissingExtra if the extra `textworld` is not installed.
@@ -124,29 +119,14 @@ class TextWorldEnv(CommandGameEnv):
     def game_file(self, task_data: Mapping[str, Any]) -> str:
         """The path of a task's game, which is made if it does not exist yet.
 
-        Raises ValueError without `seed` and `game_file`, PathRefused for a file outside the
-        allowed directories, FileNotFoundError, GenerationFailed.
+        Raises ValueError without `seed`, GenerationFailed.
         """
-        path = task_data.get("game_file")
-        if isinstance(path, str):
-            return str(self._game_path(path))
         seed = task_data.get("seed")
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
             raise ValueError(
-                f"task_data needs a 'seed' (from 0 to {LAST_SEED}) or a 'game_file', "
-                f"got {dict(task_data)!r}"
+                f"task_data needs a 'seed' (from 0 to {LAST_SEED}), got {dict(task_data)!r}"
             )
         return str(ensure_games(self._folder, self._recipe, [seed])[0])
-
-    def _game_path(self, name: str) -> Path:
-        allowed = [*task_directories(trusted=self.trusts_tasks), real_path(self._folder)]
-        path = checked_path(name, allowed)
-        if path.suffix != ".z8":  # the engine would read other files with other interpreters
-            raise ValueError(f"a TextWorld game is a .z8 file with its .json, got {name}")
-        for part in (path, checked_path(str(path.with_suffix(".json")), allowed)):
-            if not part.is_file():
-                raise FileNotFoundError(f"there is no game {name} ({part.name} is missing)")
-        return path
 
     def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
         """Seeds whose games differ, on both sides; missing games are made, about 2 s each."""

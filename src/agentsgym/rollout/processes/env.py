@@ -10,7 +10,7 @@ environment's printed output there goes to standard error.
 import hashlib
 import itertools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -114,29 +114,6 @@ class ProcessEnv(MultistepEnv):
         played = (*state.played[:-1], (*state.actions, action))
         return replace(state, played=played, prompt=prompt), reward, done, info
 
-    def _calculate_reward(
-        self,
-        state: ProcessState,
-        actions: Sequence[str],
-        final_action: str,
-        step_rewards: Sequence[float],
-    ) -> Any:
-        return self._ask(
-            state, "_calculate_reward", list(actions), final_action, list(step_rewards)
-        )
-
-    def _format_answer(self, state: ProcessState, step: int) -> Any:
-        return self._ask(state, "_format_answer", step)
-
-    def _format_result(self, state: ProcessState, reward: float) -> Any:
-        return self._ask(state, "_format_result", reward)
-
-    def _format_reflection(self, state: ProcessState, reward: float) -> Any:
-        return self._ask(state, "_format_reflection", reward)
-
-    def _format_note_request(self, state: ProcessState, step: int) -> Any:
-        return self._ask(state, "_format_note_request", step)
-
     def admissible_actions(self, state: ProcessState) -> Any:
         listed = hasattr(self._env, "admissible_actions")
         return self._ask(state, "admissible_actions") if listed else None
@@ -169,6 +146,20 @@ class ProcessEnv(MultistepEnv):
                     if not left:
                         raise WorkerError(f"{error}, {_TRIES} times in a row") from None
         raise AssertionError
+
+
+def _asking(method: str) -> Any:
+    def ask(env: ProcessEnv, state: ProcessState, *arguments: Any) -> Any:
+        return env._ask(state, method, *arguments)
+
+    return ask
+
+
+for _hook in (
+    *("_calculate_reward", "_format_answer", "_format_result", "_format_reflection"),
+    "_format_note_request",
+):
+    setattr(ProcessEnv, _hook, _asking(_hook))
 
 
 def hosted(env: MultistepEnv) -> MultistepEnv:
