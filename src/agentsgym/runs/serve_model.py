@@ -47,7 +47,7 @@ def application(
         root: the model's directory, or its name on the hub.
         key: what clients must send; None if nothing.
         max_model_len: the most tokens of context and answer; None: what the model has.
-        weights: a `ReplaceableWeights`; None: the engine's model takes those that clients name.
+        weights: as `ModelWeights`; None: the engine's model takes those that clients name.
     """
     from agentsgym.generation.serving.app import create_app
     from agentsgym.generation.serving.batcher import Batcher
@@ -74,7 +74,8 @@ _ADAPTERS = 16
 
 class ModelWeights:
     """The weights that `engine` samples from, an engine of this process. The model's own are served
-    as `name`."""
+    as `name`. `select`, `reload` and `forget` are called in its thread, while no request is
+    open."""
 
     def __init__(self, engine: Any, name: str) -> None:
         self._engine = engine

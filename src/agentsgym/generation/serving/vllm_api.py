@@ -8,7 +8,7 @@ each version, and all weights are loaded from a directory while the server is pa
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import to_json
@@ -32,33 +32,6 @@ _OFF: dict[str, Any] = {
     **{"frequency_penalty": 0, "logit_bias": {}, "n": 1, "echo": False, "stream": False},
 }
 _CLIENT_WENT = 499  # nginx's status for it
-
-
-class ReplaceableWeights(Protocol):
-    """The weights that an engine samples from. The last three are called in its thread, while no
-    request is open."""
-
-    def adapters(self) -> list[str]:
-        """The names of the adapters."""
-        ...
-
-    def add(self, name: str, folder: Path) -> None:
-        """Serve the adapter in a directory under a name. Raises ValueError for what is none."""
-        ...
-
-    def select(self, name: str) -> None:
-        """Sample from the adapter of that name, or from the model itself. Raises LookupError or
-        OSError for an adapter that is gone, ValueError for one that does not fit."""
-        ...
-
-    def reload(self, folder: Path) -> None:
-        """Sample from all weights in a directory. Raises ValueError, and keeps the present ones,
-        for those of another model."""
-        ...
-
-    def forget(self) -> None:
-        """Drop what the engine has read."""
-        ...
 
 
 class CompletionBody(Body):
@@ -110,9 +83,10 @@ class VersionBody(Body):
 
 
 class VLLMApi:
-    """The endpoints, for clients with the key of `backend`, which has the engine."""
+    """The endpoints, for clients with the key of `backend`, which has the engine. `weights` are
+    those that it samples from (`agentsgym.runs.serve_model.ModelWeights`)."""
 
-    def __init__(self, backend: EngineBackend, weights: ReplaceableWeights) -> None:
+    def __init__(self, backend: EngineBackend, weights: Any) -> None:
         self._backend = backend
         self._batcher = backend.batcher
         self._facts = backend.facts
