@@ -8,7 +8,7 @@ learns only from the agent's tokens.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -192,17 +192,6 @@ def fit(
 # -- the loop --------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _State:
-    """How far a warm start has come: `step` updates done; `held_out` losses (nats per target) by
-    the step before which they were computed; `losses`, one per update; the `best` step."""
-
-    step: int = 0
-    best: int = 0
-    held_out: dict[int, float] = field(default_factory=dict)
-    losses: list[float] = field(default_factory=list)
-
-
 @dataclass
 class _Training:
     """One warm start: `steps` updates of AdamW on `batches`. After `every` updates it computes the
@@ -221,57 +210,55 @@ class _Training:
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(self._trained, self.settings)
         self._adapters = is_adapted(self.model)
-        self._state = _State()
-        self._best: list[torch.Tensor] = []
+        self._best = 0
+        self._best_weights: list[torch.Tensor] = []
+        self._held_out_losses: dict[int, float] = {}  # by the step before which they were computed
+        self._losses: list[float] = []
 
     def run(self, progress: Progress) -> FitResult:
         """Train, and end with the best weights in evaluation mode."""
-        state = self._state
-        self._hold_out()
-        while state.step < self.steps and not self._patience_ends():
-            state.losses.append(self._update(state.step))
-            state.step += 1
-            if self.every and (state.step % self.every == 0 or state.step == self.steps):
-                self._hold_out()
-            progress(state.step, self.steps, self._report(state))
-        if self.held_out and state.best != state.step:
+        losses, step = self._losses, 0
+        self._hold_out(step)
+        while step < self.steps and not self._patience_ends():
+            losses.append(self._update(step))
+            step += 1
+            if self.every and (step % self.every == 0 or step == self.steps):
+                self._hold_out(step)
+            progress(step, self.steps, self._report())
+        if self.held_out and self._best != step:
             with torch.no_grad():
-                for parameter, best in zip(self._trained, self._best, strict=True):
+                for parameter, best in zip(self._trained, self._best_weights, strict=True):
                     parameter.copy_(best)
         self.model.eval()
-        return self._result(state)
+        return FitResult(
+            step=self._best if self.held_out else step,
+            steps=step,
+            stopped_early=step < self.steps,
+            first_loss=_mean(losses[:1]),
+            loss=_mean(losses[-max(1, step // 10) :]),
+            held_out_losses=dict(self._held_out_losses),
+        )
 
     def _patience_ends(self) -> bool:
-        since = sum(step > self._state.best for step in self._state.held_out)
+        since = sum(step > self._best for step in self._held_out_losses)
         return since >= self.settings.patience
 
-    def _hold_out(self) -> None:
-        """Compute the held-out loss, if there are examples for it."""
-        state = self._state
+    def _hold_out(self, step: int) -> None:
+        """Compute the held-out loss before this step, if there are examples for it."""
         if not self.held_out:
             return
         loss = self._held_out_loss()
-        if loss < min(state.held_out.values(), default=float("inf")):
-            state.best = state.step
-            self._best = [p.detach().to("cpu", copy=True) for p in self._trained]
-        state.held_out[state.step] = loss
+        if loss < min(self._held_out_losses.values(), default=float("inf")):
+            self._best = step
+        if self._best == step:
+            self._best_weights = [p.detach().to("cpu", copy=True) for p in self._trained]
+        self._held_out_losses[step] = loss
 
-    def _report(self, state: _State) -> dict[str, float]:
-        values = {"loss": _mean(state.losses[-20:]), "lr": self._optimizer.param_groups[0]["lr"]}
-        if state.held_out:
-            values["held_out_loss"] = state.held_out[max(state.held_out)]
+    def _report(self) -> dict[str, float]:
+        values = {"loss": _mean(self._losses[-20:]), "lr": self._optimizer.param_groups[0]["lr"]}
+        if self._held_out_losses:
+            values["held_out_loss"] = self._held_out_losses[max(self._held_out_losses)]
         return values
-
-    def _result(self, state: _State) -> FitResult:
-        tenth = max(1, len(state.losses) // 10)
-        return FitResult(
-            step=state.best if self.held_out else state.step,
-            steps=state.step,
-            stopped_early=state.step < self.steps,
-            first_loss=_mean(state.losses[:1]),
-            loss=_mean(state.losses[-tenth:]),
-            held_out_losses=dict(state.held_out),
-        )
 
     def _update(self, step: int) -> float:
         """One update; returns its loss in nats per target."""
