@@ -6,7 +6,9 @@ or all tokens after a reset. If a row's difference has been read completely, one
 sampled.
 """
 
-from dataclasses import dataclass
+# ruff: noqa: RUF009 - `_column` makes fields
+
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -17,69 +19,49 @@ from agentsgym.generation.sampling import as_seed, sample, uniforms
 from agentsgym.types import SamplingParams
 from agentsgym.types.records import Ints
 
-_COLUMNS: dict[str, tuple[Any, Any]] = {
-    "cached": (np.int64, 0),  # tokens whose keys and values the memory holds
-    "known": (np.int64, 0),  # tokens of the context and those sampled after it
-    "context": (np.int64, 0),  # tokens of the open request's context
-    "limit": (np.int64, 0),  # upper limit of `known`
-    "active": (np.bool_, False),  # whether a request is being sampled in this row
-    "order": (np.int64, 0),  # when the row was last admitted; the smallest is the oldest
-    "source": (np.int64, -1),  # row to copy the start of the prompt from, -1: none
-    "shared": (np.int64, 0),  # how many tokens to copy from there
-    "family": (np.int64, -1),  # rows that begin with the same `prefix` tokens, -1: none
-    "prefix": (np.int64, 0),
-    "seed": (np.uint64, 0),
-    "sampled_before": (np.int64, 0),
-    "temperature": (np.float64, 1.0),
-    "top_p": (np.float64, 1.0),
-    "top_k": (np.int64, 0),
-    "has_stop": (np.bool_, False),
-}
+
+def _column(fill: Any, dtype: Any = np.int64) -> Any:
+    """An array over rows; `fill` is the value of a new row."""
+    return field(default_factory=lambda: np.full(0, fill, dtype), metadata={"fill": fill})
 
 
-@dataclass(slots=True, init=False)
+@dataclass(slots=True)
 class RowTable:
-    """Parallel arrays [rows]; `tokens` and `logprobs` are [rows, length]."""
+    """Parallel arrays [rows]; `tokens` and `logprobs` are [rows, length]. `row_of` has the row of
+    each session that has one."""
 
-    row_of: dict[str, int]
-    """The row of each session that has one."""
-    tokens: Ints
-    logprobs: npt.NDArray[np.float64]
-    sessions: list[str | None]
-    cached: Ints
-    known: Ints
-    context: Ints
-    limit: Ints
-    active: npt.NDArray[np.bool_]
-    order: Ints
-    source: Ints
-    shared: Ints
-    family: Ints
-    prefix: Ints
-    seed: npt.NDArray[np.uint64]
-    sampled_before: Ints
-    temperature: npt.NDArray[np.float64]
-    top_p: npt.NDArray[np.float64]
-    top_k: Ints
-    has_stop: npt.NDArray[np.bool_]
-
-    def __init__(self) -> None:
-        self.tokens = np.zeros((0, 0), dtype=np.int64)
-        self.logprobs = np.zeros((0, 0), dtype=np.float64)
-        self.sessions = []
-        self.row_of = {}
-        for name, (dtype, fill) in _COLUMNS.items():
-            setattr(self, name, np.full(0, fill, dtype=dtype))
+    row_of: dict[str, int] = field(default_factory=dict)
+    tokens: Ints = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    logprobs: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    sessions: list[str | None] = field(default_factory=list)
+    cached: Ints = _column(0)  # tokens whose keys and values the memory holds
+    known: Ints = _column(0)  # tokens of the context and those sampled after it
+    context: Ints = _column(0)  # tokens of the open request's context
+    limit: Ints = _column(0)  # upper limit of `known`
+    active: npt.NDArray[np.bool_] = _column(False, np.bool_)  # whether a request is sampled here
+    order: Ints = _column(0)  # when the row was last admitted; the smallest is the oldest
+    source: Ints = _column(-1)  # row to copy the start of the prompt from, -1: none
+    shared: Ints = _column(0)  # how many tokens to copy from there
+    family: Ints = _column(-1)  # rows that begin with the same `prefix` tokens, -1: none
+    prefix: Ints = _column(0)
+    seed: npt.NDArray[np.uint64] = _column(0, np.uint64)
+    sampled_before: Ints = _column(0)
+    temperature: npt.NDArray[np.float64] = _column(1.0, np.float64)
+    top_p: npt.NDArray[np.float64] = _column(1.0, np.float64)
+    top_k: Ints = _column(0)
+    has_stop: npt.NDArray[np.bool_] = _column(False, np.bool_)
 
     def __len__(self) -> int:
         return len(self.sessions)
 
     def grow(self, rows: int, length: int) -> None:
         """Make room for so many rows of so many tokens."""
-        for name, (dtype, fill) in _COLUMNS.items():
-            column = np.full(rows, fill, dtype=dtype)
-            column[: len(self)] = getattr(self, name)
-            setattr(self, name, column)
+        for each in fields(self):
+            if each.metadata:
+                old = getattr(self, each.name)
+                column = np.full(rows, each.metadata["fill"], old.dtype)
+                column[: len(self)] = old
+                setattr(self, each.name, column)
         for name in ("tokens", "logprobs"):
             old = getattr(self, name)
             new = np.zeros((rows, length), dtype=old.dtype)
@@ -139,7 +121,7 @@ class RowTable:
         return tuple(self.tokens[row, span].tolist()), tuple(self.logprobs[row, span].tolist())
 
 
-def shared_prefix(left: Ints, right: Ints) -> int:
+def shared_prefix(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> int:
     """Length of the longest common prefix."""
     count = min(len(left), len(right))
     differing = np.flatnonzero(left[:count] != right[:count])

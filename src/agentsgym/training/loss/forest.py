@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from agentsgym.generation.embedded.attention import AttentionGroup
+from agentsgym.generation.embedded.batch import shared_prefix
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.types.records import Ints
 
@@ -35,7 +36,7 @@ def by_prefix(rows: Sequence[TrainRow]) -> tuple[list[TrainRow], Ints]:
     ordered = sorted(rows, key=lambda row: row.token_ids.tobytes(), reverse=True)
     shared = np.zeros(len(ordered), np.int64)
     for i in range(1, len(ordered)):
-        shared[i] = _common(ordered[i - 1].token_ids, ordered[i].token_ids)
+        shared[i] = shared_prefix(ordered[i - 1].token_ids, ordered[i].token_ids)
     return ordered, shared
 
 
@@ -43,13 +44,6 @@ def distinct_tokens(rows: Sequence[TrainRow]) -> int:
     """Number of different beginnings of rows: the tokens that one forest of them reads."""
     ordered, shared = by_prefix(rows)
     return sum(row.length for row in ordered) - int(shared.sum())
-
-
-def _common(one: Any, other: Any) -> int:
-    """Number of equal tokens at the beginning."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
-    return int(different[0]) if len(different) else length
 
 
 def cuts(lengths: Ints, shared: Ints, max_tokens: int) -> list[slice]:
