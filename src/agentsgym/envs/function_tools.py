@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic.errors import PydanticUserError
@@ -21,25 +21,6 @@ _MARK = "_is_tool"
 
 class ToolError(RuntimeError):
     """A call failed; the message is the answer that the model reads."""
-
-
-class Tool(Protocol):
-    """A tool of a `ToolEnv`."""
-
-    @property
-    def schema(self) -> ToolSchema:
-        """The tool as chat templates describe it."""
-        ...
-
-    @property
-    def waits(self) -> bool:
-        """Whether a call waits for something outside this thread."""
-        ...
-
-    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
-        """The result of one call. Raises anything; what comes from others lasts at most so many
-        seconds."""
-        ...
 
 
 def tool(method: Method) -> Method:
@@ -62,7 +43,7 @@ def marked_tools(env_class: type) -> "list[FunctionTool]":
 
 class FunctionTool:
     """A function with type hints and a docstring, or a `method` that also gets the environment and
-    the state of the episode. An async function is awaited, for a limited time.
+    the state of the episode. An async function `waits`: it is awaited, for a limited time.
 
     Raises ConfigError for a function that lacks hints or a docstring.
     """

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import Field
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.function_tools import FunctionTool, Tool, ToolError, marked_tools
-from agentsgym.envs.mcp_tools import McpTools
+from agentsgym.envs.function_tools import FunctionTool, ToolError, marked_tools
+from agentsgym.envs.mcp_tools import McpTool, McpTools
 from agentsgym.envs.settings import EnvSettings
 from agentsgym.types import Message, Tokenizer
 from agentsgym.types.names import ConfigError, did_you_mean
@@ -20,6 +20,7 @@ from agentsgym.types.tool_actions import ToolAction, results
 
 logger = logging.getLogger(__name__)
 
+Tool = FunctionTool | McpTool
 UNREAD = "Error: a call could not be read, so nothing ran. Write calls in the form of your tools."
 
 

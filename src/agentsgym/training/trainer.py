@@ -33,8 +33,7 @@ from agentsgym.training.engines import (
 )
 from agentsgym.training.evaluation import check_metric, play_sets, read_sets, refuse_bad_rows
 from agentsgym.training.loss.batch import TrainRollout
-from agentsgym.training.loss.forest import distinct_tokens
-from agentsgym.training.loss.layout import Layout
+from agentsgym.training.loss.forest import Layout, distinct_tokens
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.objective import MicroBatchLoss

@@ -18,6 +18,7 @@ from torch import Tensor
 from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import shared_prefix
 from agentsgym.training.loss.batch import TrainRow
+from agentsgym.training.loss.layout import PaddedRows
 from agentsgym.types.records import Ints
 
 PAYS_FROM = 1.2
@@ -125,6 +126,11 @@ class Forest:
         offsets = np.cumsum(self._lengths) - self._lengths
         result: Ints = np.concatenate(self._nodes)[offsets[row] + position]
         return result
+
+
+Layout = PaddedRows | Forest
+"""The rows of one forward pass: `size` tokens that the model reads, of which `tokens` are not
+padding."""
 
 
 def _alike(starts: Ints, lengths: Ints) -> Iterator[Ints]:

@@ -12,34 +12,6 @@ from agentsgym.training.loss.batch import TrainRow
 from agentsgym.types.records import Ints
 
 
-class Layout(Protocol):
-    """The rows of one forward pass, in the order of its agent tokens."""
-
-    @property
-    def rows(self) -> Sequence[TrainRow]:
-        """The rows."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Tokens that the model reads, padding included."""
-        ...
-
-    @property
-    def tokens(self) -> int:
-        """Tokens that the model reads, padding left out."""
-        ...
-
-    def inputs(self, device: torch.device) -> dict[str, Any]:
-        """The model's arguments."""
-        ...
-
-    def index(self, row: Ints, position: Ints) -> Ints:
-        """Where tokens, given by the number of their row and their position in it, stand among the
-        `size` tokens."""
-        ...
-
-
 class HasLength(Protocol):
     """A row of tokens."""
 

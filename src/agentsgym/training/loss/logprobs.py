@@ -16,8 +16,8 @@ from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
 from agentsgym.training.loss.batch import Chunk, TrainRow, collate, hidden_states_at, weightless
-from agentsgym.training.loss.forest import Forest
-from agentsgym.training.loss.layout import Layout, PaddedRows, pack
+from agentsgym.training.loss.forest import Forest, Layout
+from agentsgym.training.loss.layout import PaddedRows, pack
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.trl_base import fused_head_tiles
 from agentsgym.types import StepSpan

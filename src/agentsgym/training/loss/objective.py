@@ -11,7 +11,7 @@ from torch import nn
 
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
-from agentsgym.training.loss.layout import Layout
+from agentsgym.training.loss.forest import Layout
 from agentsgym.training.loss.logprobs import Scorer, Scores
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.masks import MASKS, kept_by
