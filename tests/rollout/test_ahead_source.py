@@ -191,7 +191,7 @@ def test_the_time_without_requests_is_counted(engine, source):
 @pytest.mark.parametrize("name", ["Hang", "BlockingHang"])
 def test_closing_does_not_wait_for_an_environment_that_hangs(engine, source, name, monkeypatch):
     monkeypatch.setattr("agentsgym.rollout.ahead.CLOSE_SECONDS", 0.2)
-    monkeypatch.setattr("agentsgym.rollout.threads.JOIN_SECONDS", 0.1)
+    monkeypatch.setattr("agentsgym.rollout.scheduler.JOIN_SECONDS", 0.1)
     requests = batch(name, 1)
     engine.allow(*requests)
     source.submit(requests)

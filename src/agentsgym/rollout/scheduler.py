@@ -10,16 +10,18 @@ any time and advances round by round.
 
 import contextlib
 import queue
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import OnRollout, advance, play_alone, plays_episodes
 from agentsgym.rollout.session import Session
-from agentsgym.rollout.threads import Threads
 from agentsgym.rollout.trial import TrialGenerator, play_trial
 from agentsgym.types import (
     EngineAgent,
@@ -30,7 +32,8 @@ from agentsgym.types import (
     SamplingParams,
 )
 
-BLOCKING_THREADS = 32
+JOIN_SECONDS = 1.0
+"""Seconds that `close` waits for threads in which environments are at work."""
 
 
 class Assignment(NamedTuple):
@@ -66,7 +69,6 @@ class Scheduler:
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
         self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
-        self._threads: Threads | None = None
 
     def play(self, assignments: Sequence[Assignment]) -> list[Rollout]:
         """Play each request in its environment and return the rollouts in the same order."""
@@ -140,9 +142,7 @@ class Scheduler:
         """Pass a result to its session; return the session's next request if it already has one."""
         env, trial = self._open[sid]
         if env.blocking:
-            self._threads = self._threads or Threads()
-            most = max(BLOCKING_THREADS, env.most_sessions or 0)
-            future = self._threads.submit(most, advance, trial, result)
+            future = _in_thread(partial(advance, trial, result))
             self._stepping[future] = sid
             future.add_done_callback(self._stepped.put)
             return None
@@ -167,8 +167,8 @@ class Scheduler:
         with contextlib.suppress(queue.Empty):
             while True:
                 done.append(self._stepped.get_nowait())
-        futures = [future for future in done if future is not None]
-        self._submit([self._settle(self._stepping.pop(f), f.result()) for f in futures])
+        over = [future for future in done if future is not None]
+        self._submit([self._settle(self._stepping.pop(f), f.result()) for f in over])
 
     def _submit(self, requests: Sequence[GenerationRequest | None]) -> None:
         ready = [request for request in requests if request is not None]
@@ -182,8 +182,22 @@ class Scheduler:
         A thread in which an environment hangs ends with the program.
         """
         self._engine.release(list(self._open))
-        if self._threads is not None:
-            self._threads.close()
+        futures.wait(self._stepping, JOIN_SECONDS)
         for _, trial in self._open.values():
             with contextlib.suppress(ValueError):  # the generator runs in a thread that hangs
                 trial.close()
+
+
+def _in_thread(step: Callable[[], _Outcome]) -> Future[_Outcome]:
+    """Take a step in a thread of its own. The interpreter would join those of an executor at its
+    end, however long they block; this one never prevents the program from ending."""
+    future: Future[_Outcome] = Future()
+
+    def carry_out() -> None:
+        try:
+            future.set_result(step())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=carry_out, daemon=True).start()
+    return future
