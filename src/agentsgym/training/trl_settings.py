@@ -75,8 +75,6 @@ REFUSED: dict[str, str] = {
     "that rows share and that are read once",
     "log_completions": "`agentsgym view` shows every rollout, and rollout_sink receives them",
     "sync_ref_model": "the reference is the model before training; resume with another one",
-    "pad_to_multiple_of": "rows that share a prefix are packed, and only others are padded",
-    "include_num_input_tokens_seen": "tokens_read and distinct_tokens are in the log",
     "label_smoothing_factor": "the loss has no labels to smooth; see entropy_coef",
     "auto_find_batch_size": "a smaller batch would break groups apart; lower "
     "max_tokens_per_forward, which bounds memory",
@@ -103,6 +101,8 @@ WITHOUT_MEANING: dict[str, str] = {
     **dict.fromkeys(("dataloader_prefetch_factor", "ignore_data_skip"), _TASKS),
     "ds3_gather_for_generation": "no engine generates on a model that ZeRO-3 spread",
     "average_tokens_across_devices": "loss weights are always counted over all processes",
+    "include_num_input_tokens_seen": "the log has tokens_read and distinct_tokens",
+    "pad_to_multiple_of": "rows that share a prefix are packed, others padded to the longest",
     "log_multimodal": "environments are made of text",
     "per_device_eval_batch_size": "an evaluation plays all its tasks; engine.capacity bounds how "
     "many at once",
