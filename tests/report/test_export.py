@@ -136,7 +136,6 @@ def test_filters(tmp_path, plain_tokenizer):
         "best": (6, {"best": 1}),
         "before": (6, {"phases": ("before",)}),
         "two": (12, {"phases": ("before", "after")}),
-        "env": (24, {"envs": ("Puzzle",)}),
     }
     for name, (expected, filters) in count.items():
         _, rows = exported(run, "tokens", tmp_path / name, **filters)
@@ -144,7 +143,7 @@ def test_filters(tmp_path, plain_tokenizer):
     _, best = exported(run, "tokens", tmp_path / "b", best=1)
     assert best["reward"] == [1.0] * 6
     for filters, problem in (
-        ({"envs": ("Bandit",)}, "none of the 24 rollouts"),
+        ({"min_reward": 2.0}, "none of the 24 rollouts"),
         ({"phases": ("eval",)}, "no rollouts of the phase eval; the phases there: before, train"),
         ({"steps": (7, 9)}, "from step 7 to 9"),
     ):

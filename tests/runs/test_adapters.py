@@ -213,14 +213,14 @@ def test_a_bad_adapter_directory_is_refused(adapter, changes, message):
 
 
 def test_merge_says_what_it_cannot_merge(workplace):
-    with pytest.raises(ConfigError, match="neither a run directory nor an adapter"):
+    with pytest.raises(ConfigError, match="model is neither a run that has trained"):
         merge_adapter(Path("model"))
     Path("run").mkdir()
     Path("run/config.yaml").write_text("env: Bandit\n")
-    with pytest.raises(ConfigError, match="contains no model yet"):
+    with pytest.raises(ConfigError, match="run is neither a run that has trained"):
         merge_adapter(Path("run"))
     shutil.copytree("model", "run/model")
-    with pytest.raises(ConfigError, match="run/model is a plain model already"):
+    with pytest.raises(ConfigError, match="run/model has whole weights"):
         merge_adapter(Path("run"))
 
 

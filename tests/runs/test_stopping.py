@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentsgym.runs import Progress, load_config, train_run
-from agentsgym.runs.callbacks import Clock, StopCallback, ctrl_c_stops
+from agentsgym.runs.callbacks import StopCallback, ctrl_c_stops
 from agentsgym.runs.files import read_summary
 from agentsgym.training.ranks import Ranks
 
@@ -24,18 +24,16 @@ def at(step):
 
 
 def test_a_stop_comes_when_the_time_is_used_up():
-    now = [100.0]
-    clock = Clock(used=20.0, now=lambda: now[0])
-    stop = StopCallback(ALONE, clock, 1, max_seconds=120.0)
-    clock.start()
+    now = [0.0]
+    stop = StopCallback(ALONE, lambda: now[0], 1, max_seconds=120.0)
     for seconds in (0, 40, 99, 150):
-        now[0] = 100.0 + seconds
+        now[0] = 20.0 + seconds
         stop.on_step_end(None, at(1), control())
         assert stop.reason == (None if seconds < 100 else "max_seconds")
 
 
 def test_training_stops_at_generation_boundaries_only_and_saves():
-    stop = StopCallback(ALONE, Clock(), updates_per_generation=4)
+    stop = StopCallback(ALONE, float, updates_per_generation=4)
     flags = control()
     stop.on_step_end(None, at(4), flags)
     assert not flags.should_training_stop
@@ -48,12 +46,12 @@ def test_training_stops_at_generation_boundaries_only_and_saves():
     assert flags.should_training_stop and flags.should_save and stop.reason == "interrupted"
     flags = control()
     flags.should_training_stop = True  # another callback found no signal
-    StopCallback(ALONE, Clock(), 1).on_step_end(None, at(3), flags)
+    StopCallback(ALONE, float, 1).on_step_end(None, at(3), flags)
     assert flags.should_save
 
 
 def test_the_first_ctrl_c_requests_a_stop_and_the_second_interrupts():
-    stop, notes = StopCallback(ALONE, Clock(), 1), []
+    stop, notes = StopCallback(ALONE, float, 1), []
     before = signal.getsignal(signal.SIGINT)
     with ctrl_c_stops(stop, notes.append):
         os.kill(os.getpid(), signal.SIGINT)

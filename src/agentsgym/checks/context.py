@@ -4,7 +4,6 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from agentsgym.checks.playing import Task, play_alone, random_player
 from agentsgym.envs.base import MultistepEnv
@@ -26,7 +25,7 @@ class Finding:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Context:
     """One environment under check.
     `make` returns a new object of the environment. `train` and `held_out` are its tasks (None if
@@ -42,8 +41,6 @@ class Context:
     seed: int = 0
 
     episode_seconds: float = 0.0
-    yardstick: Any = None
-    """Set by `scores.yardstick`."""
 
     sample: list[Task] = field(init=False)
     """All tasks in a random order: the caller's first, then at least one each for training and for

@@ -34,9 +34,6 @@ def export(
         typer.Option(help="before, train, eval, after, …; may be repeated [train]."),
     ] = None,
     steps: StepsOption = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="Only of this environment; may be repeated.")
-    ] = None,
     min_reward: Annotated[
         float | None, typer.Option(help="Only rollouts with at least this reward.")
     ] = None,
@@ -63,9 +60,7 @@ def export(
     if to not in (*FORMATS, INSPECT):
         known = ", ".join([*FORMATS, INSPECT])
         raise fail(f"--to must be one of {known}, not {to!r}", BAD_USAGE)
-    filters = Filters(
-        tuple(phase or ()), step_range(steps), tuple(env or ()), min_reward, won, best
-    )
+    filters = Filters(tuple(phase or ()), step_range(steps), min_reward, won, best)
     sides = directories(run)
     if len(sides) > 1:
         raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)

@@ -1,8 +1,8 @@
 """Progress of a training run on the terminal."""
 
 import time
-from collections.abc import Mapping
-from types import TracebackType
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import rich.progress
@@ -34,32 +34,11 @@ _LINE_SECONDS = 20.0
 class Bars(Progress):
     """A bar if the terminal can redraw, otherwise lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, bar: rich.progress.Progress) -> None:
+        self._bar = bar
         self._live = out.is_terminal
-        self._bar = rich.progress.Progress(
-            TextColumn("  [bold]{task.description}"),
-            BarColumn(bar_width=24),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[figures]}"),
-            console=out,
-            transient=True,
-            disable=not self._live,
-        )
         self._task: TaskID | None = None
         self._last_line = time.monotonic()
-
-    def __enter__(self) -> "Bars":
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.stop()
 
     def phase(self, name: str, what: str) -> None:
         """Announce a phase and start its bar."""
@@ -88,6 +67,22 @@ class Bars(Progress):
         elif time.monotonic() - self._last_line >= _LINE_SECONDS:
             self._last_line = time.monotonic()
             out.print(f"  {done:4.0%}  {text}", soft_wrap=True)
+
+
+@contextmanager
+def bars() -> Iterator[Bars]:
+    """Progress on the terminal inside the block."""
+    with rich.progress.Progress(
+        TextColumn("  [bold]{task.description}"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[figures]}"),
+        console=out,
+        transient=True,
+        disable=not out.is_terminal,
+    ) as bar:
+        yield Bars(bar)
 
 
 def figures(report: StepReport) -> str:

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, err, fail, out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
-from agentsgym.cli.progress import Bars
+from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
 from agentsgym.runs.estimate import estimate_run
@@ -136,8 +136,8 @@ def _train(config: RunConfig, resume: bool, launch: Launch) -> None:
         )
     from agentsgym.runs import train_run
 
-    with Bars() as bars:
-        summary = train_run(config, resume=resume, set_aside=True, progress=bars)
+    with bars() as progress:
+        summary = train_run(config, resume=resume, set_aside=True, progress=progress)
     _show(summary, config)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
@@ -234,8 +234,8 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     quiet_libraries()
     from agentsgym.runs.dry_run import dry_run
 
-    with Bars() as bars:
-        report = dry_run(config, bars, launch)
+    with bars() as progress:
+        report = dry_run(config, progress, launch)
     out.print(
         f"The settings are valid. {report.summary.steps} optimizer step ran on this CPU, on "
         f"{report.summary.agent_tokens} sampled tokens; nothing was kept."

@@ -26,41 +26,23 @@ Note = Callable[[str], None]
 _FINAL = "train_runtime"
 
 
-class Clock:
-    """The seconds of RL so far, `used` of them before a resume; it runs from `start` on."""
-
-    def __init__(self, used: float = 0.0, now: Callable[[], float] = time.monotonic) -> None:
-        self._used = used
-        self._now = now
-        self._started: float | None = None
-
-    def start(self) -> None:
-        """Start the clock."""
-        self._started = self._now()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds of RL so far."""
-        return self._used + (0.0 if self._started is None else self._now() - self._started)
-
-
 class StopCallback(TrainerCallback):  # type: ignore[misc]
     """Stops training at the end of a generation once a stop was requested or `max_seconds` of RL
     are used up. Every stop, also another callback's, saves a checkpoint.
 
-    `requested` is what this rank was asked for, and `reason` why training stops, the same on all
-    ranks. The time is that of rank 0.
+    `seconds` returns those of RL so far. `requested` is what this rank was asked for, and `reason`
+    why training stops, the same on all ranks. The time is that of rank 0.
     """
 
     def __init__(
         self,
         ranks: "Ranks",
-        clock: Clock,
+        seconds: Callable[[], float],
         updates_per_generation: int,
         max_seconds: float | None = None,
     ) -> None:
         self._ranks = ranks
-        self._clock = clock
+        self._seconds = seconds
         self._updates_per_generation = updates_per_generation
         self._max_seconds = max_seconds or math.inf
         self.requested: str | None = None
@@ -72,7 +54,7 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
 
     def share_used(self) -> float:
         """The used fraction of the time, at most 1."""
-        return min(1.0, self._clock.seconds / self._max_seconds)
+        return min(1.0, self._seconds() / self._max_seconds)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Obey a request, but not within a generation, which would have to be played again."""
@@ -125,21 +107,20 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         metrics: MetricsFile,
         writer: RolloutWriter,
         progress: Progress,
-        clock: Clock,
+        seconds: Callable[[], float],
         time_share: Callable[[], float],
     ) -> None:
         self._ranks = ranks
         self._metrics = metrics
         self._writer = writer
         self._progress = progress
-        self._clock = clock
+        self._seconds = seconds
         self._time_share = time_share
         self._last, self._tokens = 0.0, 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Start the clock."""
-        self._clock.start()
-        self._last, self._tokens = self._clock.seconds, self._all_tokens()
+        """Begin to measure the rate of tokens."""
+        self._last, self._tokens = self._seconds(), self._all_tokens()
 
     def on_log(
         self,
@@ -153,7 +134,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         if not logs or _FINAL in logs:
             return
         phase = "eval" if any(name.startswith("eval_") for name in logs) else "train"
-        values = dict(logs) | {"seconds": self._clock.seconds}
+        values = dict(logs) | {"seconds": self._seconds()}
         if phase == "train":
             values["total_agent_tokens"] = tokens = self._all_tokens()
             values["tokens_per_second"] = self._rate(tokens)
@@ -167,7 +148,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         return sum(self._ranks.gather([self._writer.agent_tokens]))
 
     def _rate(self, tokens: int) -> float:
-        now = self._clock.seconds
+        now = self._seconds()
         rate = (tokens - self._tokens) / max(now - self._last, 1e-9)
         self._last, self._tokens = now, tokens
         return rate
@@ -199,15 +180,15 @@ def train_until_stopped(
 
     `used` is the number of seconds of RL before a resume.
     """
-    clock = Clock(used)
-    stop = StopCallback(
-        trainer.ranks,
-        clock,
-        trainer.args.updates_per_generation,
-        config.max_seconds,
-    )
+    began = time.monotonic() - used
+
+    def seconds() -> float:
+        return time.monotonic() - began
+
+    updates = trainer.args.updates_per_generation
+    stop = StopCallback(trainer.ranks, seconds, updates, config.max_seconds)
     trainer.add_first_callback(
-        MetricsCallback(trainer.ranks, metrics, writer, progress, clock, stop.share_used)
+        MetricsCallback(trainer.ranks, metrics, writer, progress, seconds, stop.share_used)
     )
     trainer.add_callback(stop)
     with ctrl_c_stops(stop, progress.note):

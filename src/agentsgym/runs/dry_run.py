@@ -139,13 +139,9 @@ def _small_train(train: dict[str, Any]) -> dict[str, Any]:
     return small
 
 
-def _asks_endpoint(config: RunConfig) -> bool:
-    return warm_starts(config) and config.warm_start.source == CHAT
-
-
 def _small_warm_start(config: RunConfig) -> WarmStartSettings:
     """A few games of any reward, for in so few turns none may be won; none of an endpoint."""
-    if not warm_starts(config) or _asks_endpoint(config):
+    if not warm_starts(config) or config.warm_start.source == CHAT:
         return WarmStartSettings()
     few = {"min_reward": None, "games": 4, "best_of": 1, "probe_tasks": 1, "steps": 1}
     return config.warm_start.model_copy(update=few)

@@ -115,22 +115,20 @@ def _new_file(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigur
 
 def _continued_file(root: Path, settings: Mapping[str, Any]) -> SavedFigures:
     old = SavedFigures.read(RunDirectory(root).evaluation)
-    difference = _difference(old.settings, plain(masked(dict(settings))))
-    if difference is not None:
-        key, before, now = difference
-        raise ConfigError(
-            f"{root} has an evaluation in which {key} is {before}, not {now}; name another --output"
-        )
+    before, now = _flat(old.settings), _flat(plain(masked(dict(settings))))
+    for key in dict.fromkeys([*now, *before]):
+        if before.get(key) != now.get(key):
+            raise ConfigError(
+                f"{root} has an evaluation in which {key} is {short_repr(before.get(key))}, not "
+                f"{short_repr(now.get(key))}; name another --output"
+            )
     old.versions = versions()
     return old
 
 
-def _difference(old: Any, new: Any, key: str = "") -> tuple[str, str, str] | None:
-    """The first setting that differs, as (key, old value, new value); None if all are equal."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for name in dict.fromkeys([*new, *old]):
-            difference = _difference(old.get(name), new.get(name), f"{key}.{name}".lstrip("."))
-            if difference is not None:
-                return difference
-        return None
-    return None if old == new else (key, short_repr(old), short_repr(new))
+def _flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    if not isinstance(value, Mapping):
+        return {key: value}
+    parts = (_flat(part, f"{key}.{name}".lstrip(".")) for name, part in value.items())
+    return {name: one for part in parts for name, one in part.items()}

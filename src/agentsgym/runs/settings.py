@@ -5,7 +5,6 @@ the settings of ours is TRL's, and checked with them by `train_settings`, before
 """
 
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -24,10 +23,14 @@ from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
 CHAT, SCRIPTED = "chat:", "agent:"
 TINY, BUILTIN = "tiny", "builtin:"
 SMOLLM2 = "builtin:smollm2"  # another package brings it
-ALL_LINEAR = "all-linear"
 _TEMPLATES = ("own", "training")
 _DEEPEST, _MOST = 40, 100_000
 LARGEST_RANK = 4096
+# The names of a kernel on the hub, which is code, are none of these.
+Attention = Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3", "flash_attention_4"]
+# PEFT reads other signs, and a text alone, as a regular expression; a run may be a stranger's.
+ModuleName = Annotated[str, Field(pattern=r"^[\w.]{1,200}$")]
+ModuleNames = Annotated[list[ModuleName], Field(min_length=1, max_length=10_000)]
 
 
 class LoraSettings(Section):
@@ -36,8 +39,8 @@ class LoraSettings(Section):
     r: int = Field(default=16, ge=1, le=LARGEST_RANK, description="Its rank.")
     lora_alpha: Positive = Field(default=32.0, description="Its scale, times r.")
     lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout of its input.")
-    target_modules: str | list[str] = Field(
-        default=ALL_LINEAR,
+    target_modules: Literal["all-linear"] | ModuleNames = Field(
+        default="all-linear",
         description="A list of module names, or all-linear for every linear layer but the head.",
     )
     layers_to_transform: list[Annotated[int, Field(ge=0)]] | None = Field(
@@ -48,17 +51,9 @@ class LoraSettings(Section):
     )
     use_rslora: bool = Field(default=False, description="Scale with the root of r.")
 
-    @field_validator("target_modules")
-    @classmethod
-    def _no_pattern(cls, modules: str | list[str]) -> str | list[str]:
-        # PEFT reads another text as a regular expression, and a stored run may be a stranger's.
-        if modules != ALL_LINEAR and (isinstance(modules, str) or not modules):
-            raise ValueError(f"must be {ALL_LINEAR} or a list of module names, got {modules!r}")
-        return modules
-
     @model_validator(mode="after")
     def _layers_of_named_modules(self) -> Self:
-        if self.layers_to_transform is not None and self.target_modules == ALL_LINEAR:
+        if self.layers_to_transform is not None and self.target_modules == "all-linear":
             raise ValueError("layers_to_transform needs target_modules as a list of module names")
         return self
 
@@ -80,10 +75,8 @@ class ModelSettings(Section):
         description="The type that passes multiply in; auto is bfloat16 where the hardware "
         "multiplies it natively, otherwise float32. The package's own models are float32.",
     )
-    attn_implementation: str | None = Field(
-        default=None,
-        description="An attention of transformers: sdpa, eager, flash_attention_2, …; None: its "
-        "default.",
+    attn_implementation: Attention | None = Field(
+        default=None, description="An attention of transformers; None: its default."
     )
     chat_template: str = Field(
         default="own",
@@ -103,16 +96,6 @@ class ModelSettings(Section):
     @classmethod
     def _a_text_is_the_path(cls, values: Any) -> Any:
         return {"path": values} if isinstance(values, str) else values
-
-    @field_validator("attn_implementation")
-    @classmethod
-    def _no_kernel(cls, name: str | None) -> str | None:
-        if name is not None and not re.fullmatch(r"\w+", name):
-            raise ValueError(
-                f"{name!r} is not the name of an attention in transformers (sdpa, eager, "
-                "flash_attention_2, …); code of the hub is never loaded"
-            )
-        return name
 
     @field_validator("chat_template")
     @classmethod

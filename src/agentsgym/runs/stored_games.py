@@ -14,7 +14,6 @@ from agentsgym.runs.files import DamagedFile, NewerFormat, RunDirectory, read_fi
 from agentsgym.tokens import Codec, Transcript
 from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import GenerationResult, Message, Rollout
-from agentsgym.types.text import clean_text
 
 Note = Callable[[str], None]
 Selection = Callable[[Rollout], bool]
@@ -100,7 +99,7 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
             transcript.restart()
             messages = []
         known = len(messages)
-        messages += [_clean(message) for message in episode.messages]
+        messages += episode.messages
         answers = [k for k in range(known, len(messages)) if messages[k]["role"] == "assistant"]
         if len(answers) != len(episode.steps):
             raise ValueError("the conversation has another number of actions than the game")
@@ -116,7 +115,3 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
         for row in transcript.rows
     )
     return replace(rollout, rows=rows)
-
-
-def _clean(message: Message) -> Message:
-    return {**message, "content": clean_text(message["content"])}

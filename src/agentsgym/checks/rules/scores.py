@@ -4,6 +4,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agentsgym.checks.context import Context, Finding
 from agentsgym.checks.playing import (
@@ -112,15 +113,9 @@ class Yardstick:
         return max(each.wins for each in self.scores)
 
 
+@lru_cache(maxsize=1)
 def yardstick(context: Context) -> Yardstick:
     """Measure constant actions, once per check."""
-    if context.yardstick is None:
-        context.yardstick = _measured(context)
-    yardstick: Yardstick = context.yardstick
-    return yardstick
-
-
-def _measured(context: Context) -> Yardstick:
     affordable = int(context.share / max(context.episode_seconds, 1e-9))
     tasks = context.tasks(8)
     vocabulary = _vocabulary(context, tasks)

@@ -101,7 +101,7 @@ def _turn(
 
 
 def _message(message: Message, model: str) -> ChatMessage:
-    content = clean_text(str(message["content"]))
+    content = message["content"]
     if message["role"] == "assistant":
         return ChatMessageAssistant(content=content, model=model, source="generate")
     if message["role"] == "system":
@@ -157,7 +157,7 @@ def log_of(lines: Sequence[StoredRollout], one: RolloutSet, run: str, model: str
         eval_id=name,
         run_id=name,
         task_id=name,
-        task=clean_text(f"{'+'.join(envs)}-{one.id}"),
+        task=f"{'+'.join(envs)}-{one.id}",
         task_args=masked(plain(rollouts[0].env_config)) if len(envs) == 1 else {},
         dataset=EvalDataset(name="+".join(envs), samples=len(groups)),
         model=model,
@@ -191,7 +191,7 @@ def sample_of(line: StoredRollout, model: str) -> EvalSample:
     return EvalSample(
         id=rollout.group,
         epoch=rollout.index + 1,
-        input=clean_text(steps[0].observation) if steps else "",
+        input=steps[0].observation if steps else "",
         target=clean_text(str(rollout.task_data.get("solution", ""))),
         messages=messages,
         scores=_scores(rollout, steps[-1].action if steps else ""),
@@ -215,7 +215,7 @@ def _scores(rollout: Rollout, answer: str) -> dict[str, Score] | None:
         return None
     win = record(rollout).win
     values = {"reward": rollout.final_reward} | ({} if win is None else {"win": float(win)})
-    return {name: Score(value=v, answer=clean_text(answer)) for name, v in values.items()}
+    return {name: Score(value=v, answer=answer) for name, v in values.items()}
 
 
 def _usage(rollout: Rollout, model: str) -> dict[str, ModelUsage]:
@@ -229,7 +229,7 @@ def _usage(rollout: Rollout, model: str) -> dict[str, ModelUsage]:
 def _error(rollout: Rollout) -> EvalError | None:
     if rollout.error is None:
         return None
-    text = clean_text(rollout.error)
+    text = rollout.error
     return EvalError(message=last_line(text), traceback=text, traceback_ansi=text)
 
 

@@ -15,6 +15,7 @@ from inspect_ai.solver import Generate, Solver, TaskState, solver
 from inspect_ai.util import LimitExceededError, registry_info, span
 
 from agentsgym.envs import ConfigError, MultistepEnv, make, registered
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.log import episode_facts
 from agentsgym.rollout import SteppedTrial
@@ -54,8 +55,8 @@ def env_task(
     if tasks not in ("eval", "train"):
         raise ConfigError(f"tasks must be eval or train, not {tasks!r}")
     made = make(env, None, dict(env_config or {}), trust=trust)
-    rows = made.get_eval_dataset() if tasks == "eval" else made.get_train_dataset()
-    samples = [_sample(made, row, number, tasks) for number, row in enumerate(rows)]
+    rows = enumerate(tasks_of(made, tasks))
+    samples = [_sample(made, row, number, tasks) for number, row in rows]
     return Task(
         dataset=MemoryDataset(samples, name=f"{made.name}-{tasks}"),
         solver=player(made),

@@ -19,6 +19,7 @@ from pydantic import Field
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.builtin import BUILTIN
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.types import Rollout
@@ -70,9 +71,7 @@ class TrialHost:
             raise BadTask(f"there is no such split; splits are {', '.join(SPLITS)}")
         with self._loading, self.stepping:
             if name not in self._tasks:
-                env = self.env
-                rows = env.get_train_dataset() if name == "train" else env.get_eval_dataset()
-                self._tasks[name] = list(rows["task_data"])
+                self._tasks[name] = list(tasks_of(self.env, name)["task_data"])
             return self._tasks[name]
 
 

@@ -16,6 +16,7 @@ from verifiers.v1 import graph
 
 from agentsgym.envs import ConfigError, make
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import tasks_of
 from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.failures import last_line
 from agentsgym.types import Rollout
@@ -129,8 +130,7 @@ class AgentsgymTaskset(vf.Taskset[AgentsgymTask, AgentsgymConfig]):  # type: ign
     def load(self) -> Iterable[AgentsgymTask]:
         """The tasks of the dataset, in its order."""
         env = self.env
-        rows = env.get_train_dataset() if self.config.split == "train" else env.get_eval_dataset()
-        for number, row in enumerate(rows):
+        for number, row in enumerate(tasks_of(env, self.config.split)):
             data = AgentsgymData(
                 name=f"{env.name}#{number}",
                 system_prompt=env.config.system_prompt,

@@ -9,7 +9,7 @@ from agentsgym.evaluation.metrics import record
 from agentsgym.report.stored import is_malformed
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Message, Rollout, Step
-from agentsgym.types.text import clean_text, finite, plain
+from agentsgym.types.text import finite, plain
 
 Json = dict[str, Any]
 Lines = Sequence[StoredRollout]
@@ -35,15 +35,7 @@ def conversations(rollout: Rollout) -> Iterator[Conversation]:
         places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
         if turns and len(turns) == len(places):
             spoken = {place: turn[1] for place, turn in zip(places, turns, strict=True)}
-            yield Conversation(list(map(_clean, messages[: places[-1] + 1])), spoken)
-
-
-def _clean(message: Message) -> Message:
-    """A message of texts; a foreign file may hold anything."""
-    return {
-        "role": clean_text(str(message["role"])),
-        "content": clean_text(str(message["content"])),
-    }
+            yield Conversation(messages[: places[-1] + 1], spoken)
 
 
 # -- the formats -----------------------------------------------------------------------------------
@@ -121,16 +113,16 @@ def about(line: StoredRollout) -> Json:
     rollout = line.rollout
     win = record(rollout).win
     return {
-        "env": clean_text(rollout.env_class_path),
+        "env": rollout.env_class_path,
         "env_config": _json(rollout.env_config),
         "task": _json(rollout.task_data),
         "reward": rollout.final_reward,
         "win": None if win is None else float(win),
-        "phase": clean_text(line.phase),
+        "phase": line.phase,
         "training_step": line.step,
         "group": rollout.group,
         "rollout": rollout.index,
-        "session_id": clean_text(rollout.session_id),
+        "session_id": rollout.session_id,
     }
 
 

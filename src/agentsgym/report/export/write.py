@@ -38,7 +38,6 @@ class Filters:
     Args:
         phases: phases of the run; empty: those that the format is meant for.
         steps: the first and the last training step.
-        envs: names of environments; empty: all.
         min_reward: rollouts with less reward are left out.
         won: only rollouts of which every scored episode was won.
         best: so many rollouts of each group, those with most reward, of equal ones the first.
@@ -46,7 +45,6 @@ class Filters:
 
     phases: tuple[str, ...] = ()
     steps: tuple[int, int] | None = None
-    envs: tuple[str, ...] = ()
     min_reward: float | None = None
     won: bool = False
     best: int | None = None
@@ -88,8 +86,6 @@ def select_groups(
 
 def _passes(line: StoredRollout, filters: Filters, failed: bool) -> bool:
     rollout = line.rollout
-    if filters.envs and rollout.env_class_path not in filters.envs:
-        return False
     if rollout.failed or not math.isfinite(rollout.final_reward):
         return failed and rollout.failed
     if filters.min_reward is not None and rollout.final_reward < filters.min_reward:

@@ -6,10 +6,11 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from agentsgym.credit import ESTIMATORS
-from agentsgym.evaluation import Comparison, Difference, assess, compare
+from agentsgym.evaluation import Difference, assess, compare
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.credit import compare_credit
 from agentsgym.report.pieces import Pieces
@@ -147,11 +148,7 @@ def _add_record(data: Json, rollout: Rollout, record: TokenRecord | None) -> Non
 
 
 def _numbers(numbers: StepNumbers, length: int) -> Json | None:
-    columns = {
-        "logprobs": numbers.logprobs,
-        "ratios": numbers.ratios,
-        "entropies": numbers.entropies,
-    }
+    columns = asdict(numbers)
     if any(values is not None and len(values) != length for values in columns.values()):
         return None
     return {
@@ -301,12 +298,9 @@ def comparison(left: Sequence[StoredRollout], right: Sequence[StoredRollout]) ->
     if not pairs:
         return None
     try:
-        return _data(compare([second for _, second in pairs], [first for first, _ in pairs]))
+        result = compare([second for _, second in pairs], [first for first, _ in pairs])
     except ValueError:
         return None
-
-
-def _data(result: Comparison) -> Json:
     return {
         "pairs": result.pairs,
         "clusters": result.clusters,

@@ -94,8 +94,6 @@ SCHEMA = pa.schema(
     ]
 )
 _ARRAYS = ("token_ids", "logprobs", "given_rewards", "advantages")
-_OUR_WORDS = {"reward_placement", "final_reward_placement", "kind", "begins", "rewrites"}
-"""Columns in which no secret of a user is looked for."""
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -121,7 +119,7 @@ def _data(one: StoredRollout) -> dict[str, Any]:
 def _plain(value: Any, name: str = "") -> Any:
     """A value of the column `name`, as Arrow takes it. It takes the columns of a dict only."""
     if isinstance(value, str):
-        return value if name in _OUR_WORDS else _text(value)
+        return _text(value)
     if is_dataclass(value):
         return {one.name: _plain(getattr(value, one.name), one.name) for one in fields(value)}
     if isinstance(value, tuple):

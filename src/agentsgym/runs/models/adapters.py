@@ -15,13 +15,10 @@ from pydantic import Field
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure
 from agentsgym.runs.checkpoints import ADAPTER_CONFIG, adapter_damage
-from agentsgym.runs.settings import LARGEST_RANK, LoraSettings
+from agentsgym.runs.settings import LARGEST_RANK, LoraSettings, ModuleName, ModuleNames
 from agentsgym.types.settings import Positive, Text, read
 from agentsgym.types.text import short_repr
 
-# No sign of a regular expression, which PEFT would read the names as.
-_Name = Annotated[str, Field(pattern=r"^[\w.]{1,200}$")]
-_Names = Annotated[list[_Name], Field(min_length=1, max_length=10_000)]
 _Rank = Annotated[int, Field(ge=1, le=LARGEST_RANK)]
 _WITHOUT_EFFECT = {
     "auto_mapping",
@@ -39,13 +36,12 @@ class _StoredLora(LoraSettings):
     peft_type: Literal["LORA"]
     base_model_name_or_path: Text
     revision: str | None = None
-    target_modules: Literal["all-linear"] | _Names = "all-linear"
     use_dora: bool = False
     fan_in_fan_out: bool = False
     bias: Literal["none", "all", "lora_only"] = "none"
-    modules_to_save: _Names | None = None
-    rank_pattern: dict[_Name, _Rank] | None = None
-    alpha_pattern: dict[_Name, Positive] | None = None
+    modules_to_save: ModuleNames | None = None
+    rank_pattern: dict[ModuleName, _Rank] | None = None
+    alpha_pattern: dict[ModuleName, Positive] | None = None
     init_lora_weights: Literal[True, False, "gaussian"] = True
     """Other initializations also change the base model, which the directory does not contain."""
 

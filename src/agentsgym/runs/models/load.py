@@ -223,12 +223,8 @@ def _adapter_in(source: Path) -> Path:
     if is_adapter(source):
         return source
     run = RunDirectory(source)
-    if not run.is_run():
-        raise ConfigError(f"{source} is neither a run directory nor an adapter directory")
-    if not run.model.is_dir():
-        raise ConfigError(f"{source} contains no model yet (agentsgym train --resume {source})")
-    if not is_adapter(run.model):
-        raise ConfigError(
-            f"{source} trained whole weights, so {run.model} is a plain model already"
-        )
-    return run.model
+    if is_adapter(run.model):
+        return run.model
+    if run.model.is_dir():
+        raise ConfigError(f"{run.model} has whole weights, so it is a plain model already")
+    raise ConfigError(f"{source} is neither a run that has trained an adapter nor an adapter")

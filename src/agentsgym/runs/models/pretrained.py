@@ -34,10 +34,6 @@ def check_machine(model: ModelSettings, device: str) -> None:
     dtype_of(model, device)
     name = model.attn_implementation or ""
     is_flash = name.startswith("flash")
-    if is_flash and name not in _FLASH:
-        raise ConfigError(
-            f"model.attn_implementation={name} is not one of {', '.join(_FLASH)}, sdpa, eager"
-        )
     for key, needs_gpu in (("attn_implementation", is_flash), ("quantization", True)):
         if device == "cpu" and needs_gpu and (value := getattr(model, key)):
             raise ConfigError(
