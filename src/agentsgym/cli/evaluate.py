@@ -11,7 +11,7 @@ from agentsgym.cli.options import (
     SettingsArgument,
     TrustOption,
 )
-from agentsgym.cli.players import SCRIPTED, PlayOptions, play_with
+from agentsgym.cli.players import PlayOptions, play_with
 from agentsgym.cli.suite import evaluate_suite
 from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
 from agentsgym.evaluation import Played, compare, default_cluster, passes, smallest_difference
@@ -20,6 +20,7 @@ from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.scripted_agents import scripted_agent
+from agentsgym.runs.settings import SCRIPTED
 from agentsgym.runs.trust import check_links, is_own
 from agentsgym.types import RolloutRequest
 

@@ -13,11 +13,10 @@ from agentsgym.evaluation import Played
 from agentsgym.runs import RunConfig, load_run, merge, parse_config
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.settings import CHAT, SCRIPTED
 from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, with_trust
 from agentsgym.types import RolloutRequest
 from agentsgym.types.names import import_from_here
-
-CHAT, SCRIPTED = "chat:", "agent:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, quiet_libraries
+from agentsgym.cli.console import out, quiet_libraries
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.players import model_in
 from agentsgym.envs.extras import ensure
-from agentsgym.generation.http import MissingKey, read_key
+from agentsgym.generation.http import read_key
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
@@ -62,10 +62,7 @@ def serve_model(
 
         agentsgym serve-model builtin:smollm2 --host 0.0.0.0 --key-env SERVE_KEY
     """
-    try:
-        key = read_key(key_env)
-    except MissingKey:
-        raise fail(f"set the environment variable {key_env} to a key", BAD_USAGE) from None
+    key = read_key(key_env)
     ensure("uvicorn", "endpoint")
     from agentsgym.generation.serving.listening import (
         LOOPBACK,

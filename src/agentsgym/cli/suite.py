@@ -9,7 +9,7 @@ from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries, tell
 from agentsgym.cli.options import split_settings
-from agentsgym.cli.players import SCRIPTED, PlayOptions
+from agentsgym.cli.players import PlayOptions
 from agentsgym.cli.tables import compared, plain_data, wide_table
 from agentsgym.evaluation import (
     Played,
@@ -30,6 +30,7 @@ from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.scripted_agents import available_agents
+from agentsgym.runs.settings import SCRIPTED
 from agentsgym.runs.suites import check_names, load_suite, place_of, play_suite
 from agentsgym.types.names import import_from_here
 

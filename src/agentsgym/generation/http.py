@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json, to_json
 
+from agentsgym.types.names import ConfigError
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
 MAX_BODY_BYTES = 32 * 2**20
@@ -199,7 +200,7 @@ def _seconds(retry_after: str | None) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-class MissingKey(RuntimeError):
+class MissingKey(ConfigError):
     """The environment variable that should hold an endpoint's key is not set."""
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.generation.http import MissingKey
 from agentsgym.runs.estimate import model_shape
 from agentsgym.runs.files import Summary
 from agentsgym.runs.from_config import make_env, run_tasks, train_settings
@@ -94,7 +93,7 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
         texts.append(str(error))
     try:
         train_settings(config)
-    except (ConfigError, MissingExtra, MissingKey) as error:
+    except (ConfigError, MissingExtra) as error:
         texts.append(f"the run as it is configured, for here it ends with: {error}")
     return texts
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -40,7 +40,7 @@ def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunC
     `name` defaults to the preset's or file's name. Raises ConfigError for an unknown source, key or
     value.
     """
-    data = {"name": Path(source).stem, **_read(source)}
+    data = {"name": Path(source).stem, **named_yaml(source, "preset")}
     return parse_config(merge(data, overrides or {}))
 
 
@@ -59,14 +59,15 @@ def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunCo
     return parse_config(merge(data, overrides or {}))
 
 
-def _read(source: str) -> dict[str, Any]:
-    known = presets()
+def named_yaml(source: str, kind: Literal["preset", "suite"]) -> dict[str, Any]:
+    """The content of a preset or suite of the package, or of a YAML file. Raises ConfigError."""
+    known = shipped_yaml(f"{kind}s")
     if source in known:
-        return load_yaml(known[source], f"preset {source!r}")
+        return load_yaml(known[source], f"{kind} {source!r}")
     path = Path(source)
     if path.is_file():
         return load_yaml(path.read_bytes(), source)
-    raise ConfigError(f"{source!r} is neither a file nor a preset; presets: {', '.join(known)}")
+    raise ConfigError(f"{source!r} is neither a file nor a {kind}; {kind}s: {', '.join(known)}")
 
 
 def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from agentsgym.evaluation.suite import SuiteGame
 from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.settings import RunConfig
-from agentsgym.runs.sources import load_yaml, shipped_yaml
+from agentsgym.runs.sources import named_yaml, shipped_yaml
 from agentsgym.runs.trust import outside_of_env
 from agentsgym.types import RolloutRequest, session_seed
 from agentsgym.types.names import is_foreign
@@ -24,13 +24,7 @@ def suites() -> dict[str, str]:
 
 def load_suite(source: str) -> Suite:
     """A suite of the package by its name, or the one in a YAML file. Raises ConfigError."""
-    known = suites()
-    if source in known:
-        return parse_suite(load_yaml(known[source], f"suite {source!r}"), source)
-    path = Path(source)
-    if path.is_file():
-        return parse_suite({"name": path.stem, **load_yaml(path.read_bytes(), source)}, source)
-    raise ConfigError(f"{source!r} is neither a file nor a suite; suites: {', '.join(known)}")
+    return parse_suite({"name": Path(source).stem, **named_yaml(source, "suite")}, source)
 
 
 def check_names(suite: Suite) -> None:

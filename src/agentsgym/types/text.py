@@ -162,8 +162,7 @@ def remember_secret(value: str) -> None:
 
 def mask_secrets(text: str) -> str:
     """The text with every remembered secret, bearer token and URL credential replaced by `***`."""
-    for secret in _KNOWN:
-        text = text.replace(secret, MASK)
+    text = mask_known(text)
     text = _USER_INFO.sub(f"{MASK}@", text) if "://" in text else text
     text = _QUERY_KEY.sub(rf"\1{MASK}", text) if "=" in text else text
     return _BEARER.sub(rf"\1 {MASK}", text)

@@ -5,7 +5,6 @@ else: no `task_data`, no `info`, no error message."""
 
 import contextlib
 import logging
-import math
 import random
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from agentsgym.envs.dataset import tasks_of
 from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.types import Rollout
+from agentsgym.types.text import finite
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +196,7 @@ def _summary(rollout: Rollout) -> dict[str, Any]:
         logger.warning("session %s failed: %s", rollout.session_id, rollout.error)
     last = rollout.episodes[-1] if rollout.episodes else None
     return {
-        "reward": None if math.isnan(rollout.final_reward) else rollout.final_reward,
+        "reward": finite(rollout.final_reward),
         "step_rewards": [[step.reward for step in each.steps] for each in rollout.episodes],
         "stop_reason": last.stop_reason if last else "error",
         "win": last.win if last else None,

@@ -5,7 +5,6 @@ sequence and one reward for each. It hands its `rollout_func` prompts and nothin
 is the JSON of a dataset row."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +32,7 @@ from agentsgym.types import (
     Trust,
     session_seed,
 )
-from agentsgym.types.text import short_repr
+from agentsgym.types.text import finite, short_repr
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -176,15 +175,11 @@ class RolloutFunc:
         records = [record(rollout) for rollout in rollouts]
         return {
             **{key: [each[key] for each in sequences] for key in sequences[0]},
-            "episode_reward": [_number(rollout.final_reward) for rollout in rollouts],
+            "episode_reward": [finite(rollout.final_reward) for rollout in rollouts],
             "won": [None if one.failed else one.win for one in records],
             "step_rewards": [step_rewards(rollout) for rollout in rollouts],
             "figures": summarize(player.ranks.gather(records)),
         }
-
-
-def _number(reward: float) -> float | None:
-    return reward if math.isfinite(reward) else None
 
 
 def step_rewards(rollout: Rollout) -> list[float]:

@@ -70,12 +70,12 @@ _CONTEXT = vf.ModelContext(
 )
 
 
-def load(taskset: Mapping[str, Any], env_id: str) -> Any:
+def load(taskset: Mapping[str, Any]) -> Any:
     """The environment of verifiers for a taskset, with our harness on its only seat.
 
     Raises CannotKeep for what our environments cannot do.
     """
-    fields = {"taskset": dict(taskset), **({"id": env_id} if env_id else {})}
+    fields = {"taskset": dict(taskset)}
     plain = resolve_env_config(fields)
     seat = only_seat(plain, agent_config_fields(plain))
     ours = {"harness": {"id": PLUGIN}, "runtime": {"type": "subprocess"}}
@@ -116,9 +116,6 @@ class VerifiersEnv(ProgramEnv):
     """verifiers' configuration of the taskset: its `id`, an installed module, and its settings. It
     belongs to the class, because it names code."""
 
-    paired_env: ClassVar[str] = ""
-    """The id of an environment of verifiers that plays the taskset; by default the taskset's."""
-
     class Settings(ProgramEnv.Settings):
         """The settings of a verifiers environment."""
 
@@ -130,7 +127,7 @@ class VerifiersEnv(ProgramEnv):
 
     def __init__(self, tokenizer: Any = None, env_config: Mapping[str, Any] | None = None) -> None:
         super().__init__(tokenizer, env_config)
-        self._foreign = load(self.taskset, self.paired_env)
+        self._foreign = load(self.taskset)
         self._loop: LoopThread | None = None
 
     def run(self, task: dict[str, Any], client: ClientSettings) -> dict[str, Any]:
@@ -152,7 +149,7 @@ class VerifiersEnv(ProgramEnv):
         with _STARTING:
             if self._loop is None or not self._loop.alive:
                 if self._loop is not None:
-                    self._foreign = load(self.taskset, self.paired_env)
+                    self._foreign = load(self.taskset)
                 self._loop = serving_loop(self._foreign)
             return self._foreign, self._loop
 
