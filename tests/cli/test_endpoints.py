@@ -67,7 +67,7 @@ def test_no_key_is_sent_that_was_not_named_and_none_is_shown(invoke, serve, monk
     assert "every rollout failed" in result.stderr and "key_env" in result.stderr
     monkeypatch.delenv("SOME_KEY", raising=False)
     result = invoke(*command, "engine.key_env=SOME_KEY")
-    assert result.exit_code == 1 and "SOME_KEY" in result.stderr
+    assert result.exit_code == 2 and "SOME_KEY" in result.stderr
     monkeypatch.setenv("SOME_KEY", "wrong-4711-key")
     wrong = invoke(*command, "engine.key_env=SOME_KEY")
     assert "wrong-4711-key" not in wrong.output and KEY not in wrong.output
