@@ -1,30 +1,35 @@
 """A language drawn from a seed: its words are syllables, its sentences patterns of English words.
 
-Words and patterns belong to one of three parts, to train on, to validate on, and to test on. A hash
-of a word says which part it belongs to; `patterns.json` lists the patterns of each part. So no word
-and no pattern of one part occurs in another one.
+Words and patterns belong to one of three parts, to train on, to validate on, and to test on: a hash
+of each says to which one. So no word and no pattern of one part occurs in another one. A pattern is
+composed of parts of sentences, which have alternatives (`patterns.json`): those that are held out
+are new combinations of words that are trained on.
 """
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 Part = Literal["train", "validate", "test"]
 PARTS: tuple[Part, ...] = ("train", "validate", "test")
 SYLLABLES = tuple(c + v for c in "bdfghjklmnprstv" for v in "aeiou")
 _EIGHTHS: tuple[Part, ...] = ("test", "test", "validate", *("train",) * 5)
 _FILE = resources.files("agentsgym.envs.exploration").joinpath("patterns.json")
-PATTERNS: Mapping[str, Mapping[Part, Sequence[str]]] = json.loads(_FILE.read_text("utf-8"))
-"""By what a sentence says, and by part: `{…}` are the words of the game in it."""
+_GRAMMAR: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
+ROLES: tuple[str, ...] = tuple(_GRAMMAR["patterns"])
+"""What a sentence can say."""
+_PART = re.compile(r"<([^>]+)>")
 
 
-def part_of(word: str) -> Part:
-    """The part that a word belongs to: a quarter is for testing, an eighth for validating."""
-    return _EIGHTHS[blake2b(word.encode(), digest_size=1).digest()[0] % len(_EIGHTHS)]
+def part_of(text: str) -> Part:
+    """The part that a word or pattern belongs to: a quarter is for testing, an eighth for
+    validating."""
+    return _EIGHTHS[blake2b(text.encode(), digest_size=1).digest()[0] % len(_EIGHTHS)]
 
 
 @lru_cache(maxsize=3)
@@ -32,6 +37,23 @@ def lexicon(part: Part) -> tuple[str, ...]:
     """All words of a part: two different syllables with a hyphen between them."""
     words = (f"{a}-{b}" for a in SYLLABLES for b in SYLLABLES if a != b)
     return tuple(word for word in words if part_of(word) == part)
+
+
+@lru_cache
+def patterns(role: str, part: Part) -> tuple[str, ...]:
+    """All patterns of a part for what a sentence says: `{…}` are the words of the game in them."""
+    texts = (text for pattern in _GRAMMAR["patterns"][role] for text in _composed(pattern))
+    return tuple(t[0].upper() + t[1:] for t in dict.fromkeys(texts) if part_of(t) == part)
+
+
+def _composed(text: str) -> Iterator[str]:
+    """A text with each of the alternatives for its parts."""
+    part = _PART.search(text)
+    if part is None:
+        yield text
+        return
+    for chosen in _GRAMMAR["parts"][part[1]]:
+        yield from _composed(text[: part.start()] + chosen + text[part.end() :])
 
 
 class Language:
@@ -66,7 +88,7 @@ class Language:
 
     def pattern(self, role: str) -> str:
         """A pattern for what a sentence says."""
-        return self.rng.choice(PATTERNS[role][self._patterns])
+        return self.rng.choice(patterns(role, self._patterns))
 
     def say(self, role: str, **words: str) -> str:
         """A sentence with these words."""
