@@ -60,6 +60,7 @@ FAMILIES: Mapping[str, Family] = {
     "glossary": Family("test", "lookup", (3, 4), words=2),
     "opposite": Family("train", "partner", (4, 6)),
     "broker": Family("train", "partner", (4,), person=True, words=2),
+    "couple": Family("validate", "partner", (4, 6), words=2),
     "row": Family("train", "next", _CHOICES),
     "parade": Family("train", "next", (3, 4), words=2),
     "matchmaker": Family("test", "partner", (4, 6), person=True),
