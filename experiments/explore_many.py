@@ -79,9 +79,9 @@ def _families(*names: str) -> Settings:
 
 WORDS = Cell(
     "new words, in five minutes",
-    {**_families("place", "password"), "warm_start.steps": 1500},
+    {**_families("place", "password"), "warm_start.steps": 600},
     {
-        "train.max_steps": 400,
+        "train.max_steps": 480,
         "train.per_device_train_batch_size": 64,
         "train.eval_strategy": "no",
     },
@@ -94,7 +94,7 @@ CELLS = (
     Cell("one episode", {}, {"env_config.episodes_per_trial": 1, "env_config.free_shots": 0}),
     Cell("1 family", _families("place")),
     Cell("3 families", _families("place", "sign", "caller")),
-    Cell("13 families", _families("train")),
+    Cell("16 families", _families("train")),
     Cell(
         "width 64", {"warm_start.model.hidden_size": 64, "warm_start.model.intermediate_size": 128}
     ),

@@ -115,6 +115,7 @@ def _config_of(config: RunConfig) -> Any:
             intermediate_size=tiny.intermediate_size,
             num_hidden_layers=tiny.layers,
             num_attention_heads=tiny.heads,
+            head_dim=tiny.head_size,
             tie_word_embeddings=True,
         )
     if path == SMOLLM2:

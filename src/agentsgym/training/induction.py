@@ -19,9 +19,9 @@ FAST = 0.05
 slower ones hardly turn within a game and compare contents."""
 POSITION_SCORE, MATCH_SCORE = 20.0, 10.0
 """Scores of the token before, in layer 0, and of a matching one, in later layers."""
-WRITTEN, COPIED, COPIED_LATER = 3.0, 10.0, 5.0
-"""How much larger than what stands there is what layer 0 writes (than embeddings), and what layer 1
-and later ones copy (than their inputs)."""
+WRITTEN = COPIED = 3.0
+"""How much larger than what stands there is what layer 0 writes (than embeddings), and what later
+layers copy (than their inputs)."""
 
 
 @torch.no_grad()
@@ -34,10 +34,11 @@ def write_induction_heads(model: Any, heads: int) -> None:
     token k + 1 places before and writes a random orthonormal map of its content into the upper
     half. In each later layer the head's query maps the present content as its values of layer 0 do,
     and its key reads the upper half back, so that a token matches that comes k + 1 places after
-    one that equals the present content; values and output copy its content. The present content is
-    also what an earlier layer copied: a name that stands in an answer can be looked up in the next
-    layer. Everything else stays as drawn, but does not read the constant. Random numbers are
-    torch's global ones.
+    one that equals the present content. Values and outputs of all heads of later layers copy
+    contents, exactly if a head is as large as the lower half: other heads only have to learn where
+    to attend. The present content is also what an earlier layer copied: a name that stands in an
+    answer can be looked up in the next layer. Everything else stays as drawn, but does not read the
+    constant. Random numbers are torch's global ones.
     """
     core, width = model.model, model.config.hidden_size
     first, *later = (layer.self_attn for layer in core.layers)
@@ -53,19 +54,22 @@ def write_induction_heads(model: Any, heads: int) -> None:
     normed = core.layers[0].input_layernorm(table)
     _attend_to_tokens_before(model, heads, normed[:, 0].mean())
     slow = _slow(model, heads)
-    match, message = _orthonormal(len(slow), half - 1), _orthonormal(width - half, len(slow))
+    each = len(slow) // heads
+    match = torch.cat([_orthonormal(each, half - 1) for _ in range(heads)])
+    message = torch.cat([_orthonormal(width - half, each) for _ in range(heads)], dim=1)
     first.v_proj.weight[slow] = 0
     first.o_proj.weight[:, slow] = 0
     first.v_proj.weight[slow, 1:half] = match
     first.o_proj.weight[half:, slow] = message * WRITTEN * spread / normed[:, 1:].std()
     for number, attention in enumerate(later, 1):
-        copy = _orthonormal(len(slow), half - 1)
-        attention.v_proj.weight[slow] = 0
-        attention.o_proj.weight[:, slow] = 0
+        copies = [
+            _orthonormal(attention.head_dim, half - 1)
+            for _ in range(model.config.num_attention_heads)
+        ]
+        attention.v_proj.weight.zero_()[:, 1:half] = torch.cat(copies)
+        attention.o_proj.weight.zero_()[1:half] = torch.cat(copies).T
         attention.q_proj.weight[slow, 1:half] = match
         attention.k_proj.weight[slow, half:] = message.T
-        attention.v_proj.weight[slow, 1:half] = copy
-        attention.o_proj.weight[1:half, slow] = copy.T
         _scale(model, number, heads, slow)
 
 
@@ -106,11 +110,8 @@ def _scale(model: Any, number: int, heads: int, slow: torch.Tensor) -> None:
         for reader in (attention.q_proj, attention.k_proj):
             reader.weight[rows] *= (MATCH_SCORE / score) ** 0.5
     contents = slice(1, model.config.hidden_size // 2)
-    copied = (attention.v_proj(normed)[..., slow] @ attention.o_proj.weight[:, slow].T)[
-        ..., contents
-    ]
-    larger = COPIED if number == 1 else COPIED_LATER
-    attention.o_proj.weight[:, slow] *= larger * stream[..., contents].std() / copied.std()
+    copied = attention.o_proj(attention.v_proj(normed))[..., contents]
+    attention.o_proj.weight *= COPIED * stream[..., contents].std() / copied.std()
 
 
 def _slow(model: Any, heads: int) -> torch.Tensor:

@@ -106,6 +106,7 @@ def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 
         intermediate_size=config.intermediate_size,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,
+        head_dim=config.head_size,
         num_key_value_heads=config.heads,
         max_position_embeddings=config.max_positions,
         initializer_range=config.initializer_range,

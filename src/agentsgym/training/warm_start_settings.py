@@ -75,6 +75,9 @@ class TinySettings(Section):
     hidden_size: Count = 128
     layers: Count = 2
     heads: Count = 4
+    head_size: Count | None = None
+    """Entries of a head; None: hidden_size / heads. Induction heads copy exactly what has at most
+    this many entries, and half of hidden_size is content."""
     intermediate_size: Count = 256
     max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
@@ -91,7 +94,7 @@ class TinySettings(Section):
             raise ValueError("induction_heads needs at least 2 layers")
         if self.induction_heads > self.heads:
             raise ValueError(f"induction_heads must be at most heads, {self.heads}")
-        if self.hidden_size // self.heads < _LEAST_INDUCTION_WIDTH:
+        if (self.head_size or self.hidden_size // self.heads) < _LEAST_INDUCTION_WIDTH:
             least = _LEAST_INDUCTION_WIDTH * self.heads
             raise ValueError(f"induction_heads needs a hidden_size of at least {least}")
         return self
