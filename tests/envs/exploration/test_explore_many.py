@@ -34,7 +34,9 @@ def test_words_patterns_and_families_of_the_parts_are_disjoint():
     assert [round(len(part) / (75 * 74), 1) for part in words] == [0.6, 0.1, 0.2]
     for role in ROLES:
         by_part = [patterns(role, part) for part in PARTS]
-        assert [len(part) >= least for part, least in zip(by_part, (20, 5, 10), strict=True)] == [True] * 3
+        assert [len(part) >= least for part, least in zip(by_part, (20, 5, 10), strict=True)] == [
+            True
+        ] * 3
         listed = [pattern for part in by_part for pattern in part]
         assert len(set(listed)) == len(listed), role
         slots = [sorted(set(re.findall(r"\{\w+\}", pattern))) for pattern in listed]
