@@ -74,7 +74,7 @@ class Cell:
 
 
 def _families(*names: str) -> Settings:
-    return {"env_config.families": list(names)}
+    return {"env_config.families": list(names), "warm_start.env_config.families": list(names)}
 
 
 WORDS = Cell(
