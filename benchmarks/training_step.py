@@ -325,8 +325,9 @@ def _of_update(
     for kind in KINDS:
         with _learning_from(kind):
             learn()
+            layouts = trainer.loss.layouts(model, rollouts)
         gradients[kind] = _gradient(model)
-        read[f"{kind}_tokens_read"] = trainer.tokens_read()
+        read[f"{kind}_tokens_read"] = sum(layout.size for layout in layouts)
     difference = gradients["forest"] - gradients["rows"]
     gap = float(difference.norm() / gradients["rows"].norm())
     dtype = "bfloat16" if trainer.args.bf16 or model.dtype == torch.bfloat16 else "float32"

@@ -145,7 +145,7 @@ def test_debug_shows_the_traceback(invoke, monkeypatch, where):
     def broken(*_):
         raise LookupError("nobody\x1b[2J expected this")
 
-    monkeypatch.setattr("agentsgym.cli.envs.registered", broken)
+    monkeypatch.setattr("agentsgym.cli.envs.find_spec", broken)
     plain = invoke("envs")
     assert plain.exit_code == 1 and len(plain.stderr.splitlines()) == 1
     assert plain.stderr.startswith(r"error: unexpected LookupError: nobody\x1b[2J expected this (")

@@ -75,7 +75,7 @@ def test_training_sends_the_key_that_it_was_given(invoke, workplace, vllm, monke
     assert refused.exit_code == 1 and "401" in refused.stderr, refused.output
     monkeypatch.delenv("SOME_KEY", raising=False)
     missing = invoke(*command, "engine.key_env=SOME_KEY", "model=nowhere")
-    assert missing.exit_code == 1 and "SOME_KEY" in missing.stderr, missing.output
+    assert missing.exit_code == 2 and "SOME_KEY" in missing.stderr, missing.output
     monkeypatch.setenv("SOME_KEY", KEY)
     result = invoke(*command, "engine.key_env=SOME_KEY")
     assert result.exit_code == 0, result.output

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-import transformers
 from transformers import TrainerCallback
 
 from helpers import DigitEnv
@@ -154,19 +153,3 @@ def test_the_rate_falls_when_the_reward_stops_rising(make_trainer):
 def test_the_loss_decides_nothing(make_trainer, metric):
     with pytest.raises(ValueError, match="computes no loss"):
         make_trainer(metric_for_best_model=metric)
-
-
-def test_a_checkpoint_that_deepspeed_read_is_known_as_loaded(make_trainer, tmp_path, monkeypatch):
-    """DeepSpeed's way to weights leaves out `_load_from_checkpoint`; the package needs GPUs."""
-    trainer = make_trainer(max_steps=1)
-    trainer.create_optimizer_and_scheduler(num_training_steps=1)
-    torch.save(trainer.lr_scheduler.state_dict(), tmp_path / "scheduler.pt")
-    loaded = []
-    trainer.read_reference = loaded.append
-    trainer._load_optimizer_and_scheduler(str(tmp_path))
-    assert loaded == []  # any other run reads its weights by `_load_from_checkpoint`
-    trainer.is_deepspeed_enabled = True
-    wrapper = type("DeepSpeedSchedulerWrapper", (), {})
-    monkeypatch.setattr(transformers.trainer, wrapper.__name__, wrapper, raising=False)
-    trainer._load_optimizer_and_scheduler(str(tmp_path))
-    assert loaded == [tmp_path]

@@ -200,7 +200,7 @@ const SECTIONS = [
   ["Time", /^(time\/.*|ahead\/.*|tokens_per_second|occupancy|runtime)$/],
   ["Actions and tokens", /./],
 ];
-const UNSHOWN = /^(seconds|epoch|total_agent_tokens|num_input_tokens_seen|num_tokens)$/;
+const UNSHOWN = /^(seconds|epoch|total_agent_tokens|num_tokens)$/;
 
 // One chart shows several metrics where they share a unit and a question.
 const TOGETHER = [
