@@ -3,7 +3,6 @@
 import copy
 import threading
 import time
-from concurrent.futures import CancelledError
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import torch
 from generation_helpers import ask, assert_exact, drain, requests
 
 from agentsgym.generation.http import Retries
+from agentsgym.generation.loop_thread import LoopDied
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import WeightUpdate
@@ -232,7 +232,7 @@ def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
     wait_until(lambda: server.open)
 
     def load():
-        with pytest.raises(CancelledError):
+        with pytest.raises(LoopDied):
             learner.load(checkpoints[1][1])
 
     loading = in_a_thread(load)

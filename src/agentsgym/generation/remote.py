@@ -5,7 +5,6 @@ error becomes a result too. A late answer to a released request is dropped.
 """
 
 import asyncio
-import contextlib
 import queue
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -84,7 +83,8 @@ class RemoteEngine:
         )
 
     def submit(self, requests: Sequence[GenerationRequest]) -> None:
-        """Send requests. Raises ValueError, and sends none, if a session already has one open."""
+        """Send requests. Raises ValueError, and sends none, if a session already has one open, and
+        LoopDied."""
         check_submitted(requests, self._open)
         # The context is a live view of the caller's data; a sent request must not change.
         fixed = [
@@ -95,10 +95,12 @@ class RemoteEngine:
         self._open |= {request.session_id: request for request in fixed}
 
     def poll(self) -> list[GenerationResult]:
-        """The results that are ready; at least one if any request is open."""
+        """The results that are ready; at least one if any request is open. Raises LoopDied."""
         while (self._open and not self._ready) or not self._done.empty():
-            with contextlib.suppress(queue.Empty):  # `release` may leave nothing open
+            try:
                 self._receive(self._done.get(timeout=_WATCH_SECONDS))
+            except queue.Empty:
+                self._loop.check()
         results, self._ready = self._ready, []
         return results
 

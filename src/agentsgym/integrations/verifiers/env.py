@@ -131,7 +131,7 @@ class VerifiersEnv(ProgramEnv):
         self._loop: LoopThread | None = None
 
     def run(self, task: dict[str, Any], client: ClientSettings) -> dict[str, Any]:
-        """Play an episode of verifiers. Raises CannotKeep, EpisodeFailed."""
+        """Play an episode of verifiers. Raises CannotKeep, EpisodeFailed, LoopDied."""
         made = self._task(task)
         check_task(made)
         foreign, loop = self._serving()
