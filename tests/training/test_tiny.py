@@ -184,7 +184,8 @@ def test_a_model_with_induction_heads_depends_on_its_seed_alone():
     [
         ({"layers": 1}, "induction_heads needs at least 2 layers"),
         ({"heads": 2}, "induction_heads must be at most heads, 2"),
-        ({"hidden_size": 28}, "induction_heads needs a hidden_size of at least 32"),
+        ({"hidden_size": 28}, "induction_heads needs heads of at least 8 entries, not 7"),
+        ({"head_size": 4}, "induction_heads needs heads of at least 8 entries, not 4"),
     ],
 )
 def test_induction_heads_are_refused_where_they_do_not_fit(values, problem):

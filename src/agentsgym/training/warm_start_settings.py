@@ -94,9 +94,10 @@ class TinySettings(Section):
             raise ValueError("induction_heads needs at least 2 layers")
         if self.induction_heads > self.heads:
             raise ValueError(f"induction_heads must be at most heads, {self.heads}")
-        if (self.head_size or self.hidden_size // self.heads) < _LEAST_INDUCTION_WIDTH:
-            least = _LEAST_INDUCTION_WIDTH * self.heads
-            raise ValueError(f"induction_heads needs a hidden_size of at least {least}")
+        size = self.head_size or self.hidden_size // self.heads
+        if size < _LEAST_INDUCTION_WIDTH:
+            least = _LEAST_INDUCTION_WIDTH
+            raise ValueError(f"induction_heads needs heads of at least {least} entries, not {size}")
         return self
 
 
