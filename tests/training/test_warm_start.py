@@ -227,6 +227,15 @@ def test_any_environment_with_a_scripted_agent_can_be_warm_started():
     assert weights_hash(other.model) != weights_hash(result.model)
 
 
+def test_the_first_updates_may_be_on_other_games():
+    """Twenty updates of sixteen games: five rounds of 64 games, which another player plays."""
+    first, later = Adder(), Adder()
+    settings = NEW.model_copy(update={"first_steps": 20})
+    warm_start(CountdownEnv(), later, settings, first=(CountdownEnv(), first))
+    assert first.games == 320
+    assert later.games == 100 + 192  # the tokenizer's, and ten updates in rounds of 64
+
+
 def test_a_failing_teacher_is_an_error_and_no_empty_lesson():
     with pytest.raises(RuntimeError, match="the environment broke"):
         warm_start(CountdownEnv(), ScriptedAgent(["fail"]), NEW)
@@ -296,6 +305,7 @@ def test_the_last_actions_weight_falls_to_one_half_way():
     [
         ({"steps": 0}, "steps"),
         ({"held_out_share": 1.0}, "held_out_share"),
+        ({"first_steps": 10}, "first_env_config"),
         ({"source": "rollouts"}, "run"),
         ({"source": "teacher", "temperature": 2.0}, "temperature"),
         ({"source": "rollouts", "run": "first", "best_of": 2}, "best_of"),

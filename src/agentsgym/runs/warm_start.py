@@ -71,16 +71,26 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     if config.model.lora is not None:
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
     settings = settings_of(config)
+    env, teacher = _games(config, settings, {})
+    first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
+    return warm_start(
+        env, teacher, settings, settings.seed, first=first, progress=progress.warm_start
+    )
+
+
+def _games(
+    config: RunConfig, settings: WarmStartSettings, changes: Mapping[str, Any]
+) -> tuple[MultistepEnv, Agent]:
+    """The environment of the games that a new model imitates, and who plays it."""
+    env_config = {**config.env_config, **settings.env_config, **changes}
     # The teacher reads the answers of the knowledge table, and an endpoint is slow.
-    games = {"answerer": None, "env_config": {**config.env_config, **settings.env_config}}
-    env = make_env(config.model_copy(update=games))
+    env = make_env(config.model_copy(update={"answerer": None, "env_config": env_config}))
     try:
-        teacher = _teacher(settings, env)
+        return env, _teacher(settings, env)
     except ConfigError as error:
         raise ConfigError(
             f"model: tiny imitates a player first, but {error}; or let 'model' name a model"
         ) from error
-    return warm_start(env, teacher, settings, settings.seed, progress=progress.warm_start)
 
 
 def _teacher(settings: WarmStartSettings, env: MultistepEnv) -> Agent:

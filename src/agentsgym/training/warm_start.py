@@ -78,12 +78,14 @@ def warm_start(
     seed: int = 0,
     *,
     tasks: Sequence[Mapping[str, Any]] | None = None,
+    first: tuple[MultistepEnv, Agent] | None = None,
     progress: Progress = _no_progress,
 ) -> WarmStartResult:
     """Build a tiny model and its tokenizer from games that `agent` plays.
 
     `tasks` (default: the environment's training tasks) are played in random order, again and
-    again. Equal arguments on one machine give equal weights, if the agent's answers depend only on
+    again; in the first `first_steps` updates the training tasks of `first`, an environment and who
+    plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal weights, if the agent's answers depend only on
     its own seed; the number of torch threads counts as an argument. Raises ValueError without
     tasks or for a setting without effect, RuntimeError if a game fails.
     """
@@ -104,8 +106,17 @@ def warm_start(
     )
     model = build_model(tokenizer, settings.model, seed)
     stream.env = env.with_tokenizer(tokenizer)
+    early = stream
+    if first is not None:
+        few, player = first
+        chosen = list(tasks_of(few, "train")["task_data"])
+        early = GameStream(few.with_tokenizer(tokenizer), player, chosen, settings, seed)
+
+    def batch(step: int) -> list[Example]:
+        return (early if step < settings.first_steps else stream).batch(step)
+
     pad_id = tokenizer.pad_token_id
-    result = imitate(model, stream.batch, settings, pad_id=pad_id, progress=progress)
+    result = imitate(model, batch, settings, pad_id=pad_id, progress=progress)
     figures = {
         "games": float(settings.steps * settings.batch_size),
         "steps": float(settings.steps),

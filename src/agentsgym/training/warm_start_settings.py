@@ -35,6 +35,8 @@ _PRETRAINED: dict[str, Any] = {
 _ONLY_NEW_MODEL = frozenset(
     {
         "env_config",
+        "first_env_config",
+        "first_steps",
         "final_action_weight",
         "games_per_round",
         "tokenizer",
@@ -118,6 +120,11 @@ class WarmStartSettings(Section):
     env_config: dict[str, Any] = Field(default_factory=dict)
     """Keys of the run's `env_config` that have other values in the games that a new model imitates,
     such as more episodes in a trial."""
+    first_steps: CountOrZero = 0
+    """The first updates of a new model, on games with `first_env_config`: what hardly shows in many
+    kinds of games may be learned from few of them, and is then kept."""
+    first_env_config: dict[str, Any] = Field(default_factory=dict)
+    """Keys of `env_config` that have other values in the games of the first updates."""
 
     games: Count = 256
     """Games that a pretrained model imitates; of stored ones at most."""
@@ -193,6 +200,8 @@ class WarmStartSettings(Section):
                 raise ValueError(f"source {source!r} needs {key}")
         if self.source == ROLLOUTS and self.best_of != 1:
             raise ValueError("source 'rollouts' has games that were played; leave best_of out")
+        if bool(self.first_steps) != bool(self.first_env_config):
+            raise ValueError("first_steps and first_env_config belong together; set both or none")
         return self
 
     @property
