@@ -74,7 +74,11 @@ class Cell:
 
 
 def _families(*names: str) -> Settings:
-    return {"env_config.families": list(names), "warm_start.env_config.families": list(names)}
+    return {
+        "env_config.families": list(names),
+        "warm_start.first_steps": 0,
+        "warm_start.first_env_config": {},
+    }
 
 
 WORDS = Cell(
@@ -94,7 +98,7 @@ CELLS = (
     Cell("one episode", {}, {"env_config.episodes_per_trial": 1, "env_config.free_shots": 0}),
     Cell("1 family", _families("place")),
     Cell("3 families", _families("place", "sign", "caller")),
-    Cell("16 families", _families("train")),
+    Cell("16 families", {"env_config.families": ["train"]}),
     Cell(
         "width 64", {"warm_start.model.hidden_size": 64, "warm_start.model.intermediate_size": 128}
     ),

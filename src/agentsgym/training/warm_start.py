@@ -85,9 +85,10 @@ def warm_start(
 
     `tasks` (default: the environment's training tasks) are played in random order, again and
     again; in the first `first_steps` updates the training tasks of `first`, an environment and who
-    plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal weights, if the agent's answers depend only on
-    its own seed; the number of torch threads counts as an argument. Raises ValueError without
-    tasks or for a setting without effect, RuntimeError if a game fails.
+    plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal
+    weights, if the agent's answers depend only on its own seed; the number of torch threads counts
+    as an argument. Raises ValueError without tasks or for a setting without effect, RuntimeError
+    if a game fails.
     """
     settings = (settings or WarmStartSettings()).resolved(new_model=True)
     assert settings.steps is not None and settings.batch_size is not None
