@@ -189,6 +189,21 @@ def test_a_warm_start_is_the_same(workplace):
     assert_equal(two, one, ("before", "warmstart", "probe", "warmstarted", "train", "after"))
 
 
+@pytest.mark.slow
+def test_a_critic_learns_from_the_steps_of_all_processes(workplace):
+    words = ["toy.yaml", "train.advantage_estimator=gae", "signal_check=false"]
+    words.append("model.dtype=float32")  # rounding changes no token
+    for name, more in (
+        ("one", ()),
+        ("two", ("--processes", "2", "train.per_device_train_batch_size=8")),
+    ):
+        done = train(*words, f"output_dir={name}", *more, cwd=workplace)
+        assert done.returncode == 0, done.stderr
+    one, two = RunDirectory(workplace / "one"), RunDirectory(workplace / "two")
+    assert any("critic/explained_variance" in line for line in read_metrics(one.metrics))
+    assert_equal(two, one, ("before", "train", "after"))
+
+
 def test_a_number_that_is_not_the_launchers_is_refused(invoke, workplace, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     result = invoke("train", "toy.yaml", "--processes", "4")
