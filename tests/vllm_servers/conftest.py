@@ -38,8 +38,8 @@ _COMMAND = [
     # Small, so that prefills would be cut, of which a seeded request's server dies on a CPU.
     *("--max-num-batched-tokens", "512", "--no-enable-chunked-prefill"),
     *("--logprobs-mode", "processed_logprobs"),
-    *("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "16"),
 ]
+_ADAPTERS = ["--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", "16"]
 
 
 @dataclass
@@ -109,11 +109,20 @@ def mortal(model_dir, tmp_path_factory):
         yield servers[0]
 
 
-def started(model_dir, logs, count):
+@pytest.fixture
+def teacher(model_dir, chat_tokenizer, tmp_path_factory):
+    """An engine on a server without adapters: with them, one on a CPU dies of scoring a text."""
+    for (server,) in started(model_dir, tmp_path_factory.mktemp("teacher"), 1, adapters=False):
+        made = VLLMEngine(server.url, chat_tokenizer)
+        yield made
+        made.close()
+
+
+def started(model_dir, logs, count, adapters=True):
     """Servers that are ended after use."""
     if not PYTHON.exists():
         pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
-    servers = [_start(model_dir, logs / f"server{i}.log") for i in range(count)]
+    servers = [_start(model_dir, logs / f"server{i}.log", adapters) for i in range(count)]
     try:
         for server in servers:
             server.wait_until_up()
@@ -123,9 +132,10 @@ def started(model_dir, logs, count):
             server.kill()
 
 
-def _start(model_dir: Path, log: Path) -> VLLMServer:
+def _start(model_dir: Path, log: Path, adapters: bool) -> VLLMServer:
     port = _free_port()
     command = [str(PYTHON), *_COMMAND, "--model", str(model_dir), "--port", str(port)]
+    command += _ADAPTERS if adapters else []
     with log.open("w") as output:
         process = subprocess.Popen(
             ["nice", "-n", "19", *command],

@@ -83,6 +83,18 @@ def test_ids_and_logprobs_are_those_of_a_full_forward(engine, model_dir, chat_to
     assert len(engine.pool.alive) == 2
 
 
+def test_texts_are_scored_as_by_a_full_forward(teacher, model_dir):
+    """As the teacher of distillation scores them; the second time servers have read them before."""
+    model = load_model(model_dir)
+    rows = [[(7 * i + j) % 200 + 5 for j in range(2 + 40 * i)] for i in range(10)]
+    teacher.check_tokenizer()
+    for _ in range(2):
+        for ids, scores in zip(rows, teacher.score(rows), strict=True):
+            assert scores[0] == 0.0
+            expected = full_logprobs(model, ids).tolist()
+            assert scores[1:] == pytest.approx(expected, abs=1e-4)
+
+
 def test_stop_strings_end_tokens_and_errors(engine, chat_tokenizer):
     prompt = chat_tokenizer.encode("Is it")
     results = answers(
