@@ -305,7 +305,7 @@ def test_the_last_actions_weight_falls_to_one_half_way():
     [
         ({"steps": 0}, "steps"),
         ({"held_out_share": 1.0}, "held_out_share"),
-        ({"first_steps": 10}, "first_env_config"),
+        ({"first_env_config": {"arms": 2}}, "first_steps"),
         ({"source": "rollouts"}, "run"),
         ({"source": "teacher", "temperature": 2.0}, "temperature"),
         ({"source": "rollouts", "run": "first", "best_of": 2}, "best_of"),

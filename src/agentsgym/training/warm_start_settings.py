@@ -200,8 +200,8 @@ class WarmStartSettings(Section):
                 raise ValueError(f"source {source!r} needs {key}")
         if self.source == ROLLOUTS and self.best_of != 1:
             raise ValueError("source 'rollouts' has games that were played; leave best_of out")
-        if bool(self.first_steps) != bool(self.first_env_config):
-            raise ValueError("first_steps and first_env_config belong together; set both or none")
+        if self.first_env_config and not self.first_steps:
+            raise ValueError("first_env_config has no effect without first_steps; set both")
         return self
 
     @property
