@@ -7,6 +7,7 @@ heads copy what came two, three, … tokens after, as looking something up in a 
 has no other parameters than before and remains an ordinary `LlamaForCausalLM`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,9 +26,12 @@ layers copy (than their inputs)."""
 
 
 @torch.no_grad()
-def write_induction_heads(model: Any, heads: int) -> None:
+def write_induction_heads(model: Any, heads: int, words: Sequence[int]) -> None:
     """Make the first `heads` heads of each layer of a drawn Llama induction heads: head k copies
     what came k + 1 tokens after an earlier occurrence of the present token.
+
+    `words[t]` is the token whose content token t has at the start: the same word without the space
+    before it, so that a name is recognized, and copied, wherever in a sentence it stands.
 
     The residual stream has three parts: entry 0, the constant; the lower half, which is read as the
     token's content; and the upper half, into which layer 0 writes. Head k of layer 0 attends to the
@@ -48,6 +52,7 @@ def write_induction_heads(model: Any, heads: int) -> None:
         own, mlp = layer.self_attn, layer.mlp
         for reader in (own.q_proj, own.k_proj, own.v_proj, mlp.gate_proj, mlp.up_proj):
             reader.weight[:, 0] = 0
+    table[:, 1:half] = table[words, 1:half]
     table[:, 0] = CONSTANT * spread * width**0.5
     core.norm.weight.mul_((1 + CONSTANT**2) ** 0.5)  # as if the constant were not there
 

@@ -119,5 +119,12 @@ def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 
         torch.manual_seed(seed)
         model = LlamaForCausalLM(llama)
         if config.induction_heads:
-            write_induction_heads(model, config.induction_heads)
+            write_induction_heads(model, config.induction_heads, _without_spaces(tokenizer))
     return model
+
+
+def _without_spaces(tokenizer: Any) -> list[int]:
+    """For each token the one with the same text without the space before it, or itself."""
+    ids = tokenizer.get_vocab()
+    own = sorted(ids, key=ids.__getitem__)
+    return [ids.get(token.removeprefix("Ġ"), ids[token]) for token in own]
