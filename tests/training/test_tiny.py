@@ -116,6 +116,9 @@ class Numbers:
     def __len__(self):
         return 260
 
+    def get_vocab(self):
+        return {chr(k): k for k in range(260)}
+
 
 def repeated(tokens=20, sequences=32):
     """Different random tokens, and the same again."""
@@ -168,6 +171,22 @@ def test_an_induction_head_copies_before_any_training():
             likely = build_model(Numbers(), shape)(rows).logits.argmax(-1)
         share = float((likely[:, 20:-1] == rows[:, 21:]).float().mean())
         assert low <= share <= high
+
+
+def test_an_induction_head_finds_a_name_with_and_without_the_space_before_it():
+    names = [f"{c}a-{c}o" for c in "bdfghjklmn"]
+    texts = [f"{name}{sign} {name}" for name in names for sign in ".:"]
+    tokenizer = build_tokenizer(texts, vocab_size=400, pieces="words")
+    shape = TinySettings(hidden_size=128, layers=2, heads=2, head_size=64, induction_heads=1)
+    model = build_model(tokenizer, shape)
+    model.set_attn_implementation("eager")
+    for name in names[1:]:  # all but the first have a space before them
+        start, rest = name.split("-")
+        rows = tokenizer(f"{' '.join(names)}.{start}", return_tensors="pt").input_ids
+        assert tokenizer.decode(rows[0, -2:]) == f".{start}"
+        with torch.no_grad():
+            place = model(rows, output_attentions=True).attentions[1][0, 0, -1].argmax()
+        assert tokenizer.decode(rows[0, place]) == f"-{rest}"
 
 
 def test_a_model_with_induction_heads_depends_on_its_seed_alone():
