@@ -83,7 +83,12 @@ def _families(*names: str) -> Settings:
 
 WORDS = Cell(
     "new words, in five minutes",
-    {**_families("place", "password"), "warm_start.steps": 600},
+    {
+        **_families("place", "password"),
+        "warm_start.steps": 1000,
+        "warm_start.model.layers": 2,
+        "warm_start.model.induction_heads": 1,
+    },
     {
         "train.max_steps": 480,
         "train.per_device_train_batch_size": 64,
