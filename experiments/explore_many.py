@@ -321,7 +321,8 @@ def _markdown(lines: Sequence[Sequence[str]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], picture: Path) -> None:
-    """The score on the held-out families with a known use over the CPU time of training."""
+    """The score on the held-out families with a known use over the CPU time of training: before
+    GRPO that of the tables, then the run's evaluations."""
     plot = (figure := Figure(figsize=(8.0, 4.2), dpi=150, layout="constrained")).subplots()
     for one in of_cell(results, MANY):
         first, second = one["cpu_seconds"]
@@ -329,7 +330,6 @@ def draw(results: Sequence[Mapping[str, Any]], picture: Path) -> None:
         points = [
             (first, _score(one["before"])),
             *((first + second * step / steps, reward) for step, reward in one["evaluations"]),
-            (first + second, _score(one["after"])),
         ]
         plot.plot(
             *zip(*((x / 60, y) for x, y in points), strict=True),
@@ -366,6 +366,8 @@ def write_page(store: Store) -> None:
         f"The first row has these settings: `{settings}`.\n\n"
         f"## Families\n\n{groups_table(results)}\n"
         "![score on families never trained on, over the time of training](explore-many.png)\n\n"
+        "The first points are scores of the tables' tasks, the others the run's own evaluations, "
+        "which have other tasks and subtract 0.2 for a malformed action.\n\n"
         f"## The preset's families\n\n{families_table(results)}\n"
     )
     text += remarks("explore-many")
