@@ -82,7 +82,7 @@ def _families(*names: str) -> Settings:
 
 
 WORDS = Cell(
-    "new words, in five minutes",
+    "new words, two families",
     {
         **_families("place", "password"),
         "warm_start.steps": 1000,

@@ -30,8 +30,9 @@ def write_induction_heads(model: Any, heads: int, words: Sequence[int]) -> None:
     """Make the first `heads` heads of each layer of a drawn Llama induction heads: head k copies
     what came k + 1 tokens after an earlier occurrence of the present token.
 
-    `words[t]` is the token whose content token t has at the start: the same word without the space
-    before it, so that a name is recognized, and copied, wherever in a sentence it stands.
+    `words` has an entry for each token of the vocabulary: the token whose content it starts with,
+    the same word without the space before it, so that a name is recognized, and copied, wherever in
+    a sentence it stands.
 
     The residual stream has three parts: entry 0, the constant; the lower half, which is read as the
     token's content; and the upper half, into which layer 0 writes. Head k of layer 0 attends to the
