@@ -54,6 +54,14 @@ def test_yaml_numbers_without_a_point():
         load_yaml("- 1", "x.yaml")
 
 
+def test_only_true_and_false_are_booleans():
+    assert load_yaml("{a: no, b: Yes, c: off, d: 'n', e: false, f: True, g: null}", "x") == {
+        "a": "no", "b": "Yes", "c": "off", "d": "n", "e": False, "f": True, "g": None
+    }  # fmt: skip
+    settings = parse_overrides(["env=TwentyQuestions", "max_seconds=1", "train.eval_strategy=no"])
+    assert train_settings(parse_config(merge({"name": "x"}, settings))).eval_strategy == "no"
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

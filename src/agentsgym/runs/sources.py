@@ -127,7 +127,13 @@ def _parsed(text: str | bytes, source: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that also reads floats without a point."""
+    """SafeLoader that also reads floats without a point, and as booleans only true and false."""
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))
+for _letter in "yYnNoO":  # of yes, no, on, off: TRL has `eval_strategy: no`
+    _Loader.yaml_implicit_resolvers[_letter] = [
+        (tag, pattern)
+        for tag, pattern in _Loader.yaml_implicit_resolvers[_letter]
+        if tag != "tag:yaml.org,2002:bool"
+    ]
