@@ -84,10 +84,14 @@ class GymnasiumEnv(ListedTasks):
         problem = self.check_task(task_data)
         if problem is not None:
             raise ValueError(problem)
+        return self._reset(self._make(self.raw_options(task_data)), task_data["seed"])
+
+    def _make(self, options: Mapping[str, Any]) -> Any:
         gymnasium = importlib.import_module("gymnasium")
-        options = self.raw_options(task_data)
-        raw = gymnasium.make(self.env_id, disable_env_checker=True, **options).unwrapped
-        observation, _ = raw.reset(seed=task_data["seed"])
+        return gymnasium.make(self.env_id, disable_env_checker=True, **options).unwrapped
+
+    def _reset(self, raw: Any, seed: int) -> Running:
+        observation, _ = raw.reset(seed=seed)
         return Running(raw, observation, text=self.describe(raw, observation))
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
@@ -167,8 +171,12 @@ class GymnasiumEnv(ListedTasks):
         sizes = self.config.train_tasks, self.config.eval_tasks
         seen: set[str] = set()
         fruitless = 0
+        raw, made_with = None, None
         for seed in itertools.count():
-            text = self.begin({"seed": seed}).text
+            options = self.raw_options({"seed": seed})
+            if raw is None or options != made_with:  # making one may take longer than a reset
+                raw, made_with = self._make(options), options
+            text = self._reset(raw, seed).text
             held_out = session_seed("gymnasium", text) % EVAL_SHARE == 0
             fresh = text not in seen and len(sides[held_out]) < sizes[held_out]
             seen.add(text)
