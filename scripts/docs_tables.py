@@ -15,7 +15,6 @@ from pathlib import Path
 from agentsgym.checks.token_report import RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.cli.app import COMMANDS
-from agentsgym.credit import ESTIMATORS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration import ExploreEnv
 from agentsgym.report.doctor import FAULTS
@@ -55,28 +54,6 @@ def commands() -> str:
     """The commands of the command line."""
     return _table(
         ("command", ""), ((f"`agentsgym {name}`", help) for name, help in COMMANDS.items())
-    )
-
-
-def estimators() -> str:
-    """What each estimator pays, and where to take it."""
-    rows = ((f'`"{e.name}"`', e.help, e.use, e.source) for e in ESTIMATORS.values())
-    return _table(("estimator", "what it pays", "take it for", "source"), rows)
-
-
-def formulas() -> str:
-    """The formula and the bias of each estimator in its variants."""
-    rows = (
-        (
-            ", ".join([f"`{e.name}`", *(f'`{k}="{x}"`' for k, x in v.options.items())]),
-            v.formula,
-            v.bias,
-        )
-        for e in ESTIMATORS.values()
-        for v in e.variants
-    )
-    return _table(
-        ("estimator", "advantage of step t of rollout i", "bias of the expected gradient"), rows
     )
 
 
@@ -254,8 +231,6 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
     "docs/scaling.md": {"step times": step_times},
     "docs/credit.md": {
-        "estimators": estimators,
-        "formulas": formulas,
         "losses": losses,
         "ratio scopes": ratio_scopes,
         "masks": masks,

@@ -1,9 +1,12 @@
 """The tables in the docs are those of the code."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
+
+from agentsgym.credit import ESTIMATORS
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,3 +34,36 @@ SLOW = {"docs/tokens.md"}  # renders with every template of TRL
 def test_tables_are_those_of_the_code(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert docs_tables.filled(page, text) == text, "run python scripts/docs_tables.py"
+
+
+# -- written by hand -------------------------------------------------------------------------------
+
+
+def rows_of(head):
+    """The cells of each row of the table in docs/credit.md whose first line begins so."""
+    page = (ROOT / "docs/credit.md").read_text(encoding="utf-8")
+    lines = page.partition(f"\n| {head} |")[2].partition("\n\n")[0].splitlines()
+    return [line.strip("| ").split(" | ") for line in lines[2:]]
+
+
+def test_the_page_says_what_each_estimator_pays():
+    rows = rows_of("estimator | what it pays")
+    assert [row[:2] for row in rows] == [[f'`"{e.name}"`', e.help] for e in ESTIMATORS.values()]
+
+
+def bias_of(variant):
+    """How a cell about the variant's bias begins."""
+    if variant.error is None:
+        return "not measured"
+    measured = f"error {variant.error:.2f}, turned by {variant.turned:.2f}"
+    return "none" if variant.error == 0.0 else measured
+
+
+def test_the_page_has_the_bias_of_each_variant():
+    rows = rows_of("estimator | advantage of step t of rollout i")
+    stated = [(name, re.split("; | for ", bias)[0]) for name, _, bias in rows]
+    assert stated == [
+        (", ".join([f"`{e.name}`", *(f'`{k}="{x}"`' for k, x in v.options.items())]), bias_of(v))
+        for e in ESTIMATORS.values()
+        for v in e.variants
+    ]

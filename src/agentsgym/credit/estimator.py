@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One formula of an estimator, chosen by `options`; `formula` and `note` are Markdown.
+    """One formula of an estimator, chosen by `options`.
 
     `error` is the relative error of the expected gradient, and `turned` the error that remains
     after the best rescaling: medians over the enumerable processes of tests/credit/test_bias.py,
@@ -18,20 +18,8 @@ class Variant:
     """
 
     options: Mapping[str, Any]
-    formula: str
     error: float | None
     turned: float | None
-    note: str = ""
-
-    @property
-    def bias(self) -> str:
-        """The bias of the expected gradient, in words."""
-        if self.error is None:
-            return f"not measured{f'; {self.note}' if self.note else ''}"
-        if self.error == 0.0:
-            return f"none {self.note}".rstrip()
-        measured = f"error {self.error:.2f}, turned by {self.turned:.2f}"
-        return f"{measured}; {self.note}" if self.note else measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,16 +28,14 @@ class Estimator:
 
     `assign` takes a `StepTable` and returns one float per step, shape (N,); with `per="token"` it
     takes a `Rollout` and returns for each row one float per token, shape (T,). Its keyword-only
-    arguments are the estimator's options. `help` says what it rewards, `use` when to use it. With
-    `takes_scale_rewards` the trainer's `scale_rewards` is its option of that name; with
-    `reads_choices` the trainer fills the column `choices`, with `reads_values` it trains a critic
-    and fills the column `value`, either for a forward pass.
+    arguments are the estimator's options. `help` says what it rewards. With `takes_scale_rewards`
+    the trainer's `scale_rewards` is its option of that name; with `reads_choices` the trainer fills
+    the column `choices`, with `reads_values` it trains a critic and fills the column `value`,
+    either for a forward pass.
     """
 
     name: str
     help: str
-    use: str
-    source: str
     assign: Callable[..., Any]
     variants: tuple[Variant, ...]
     per: Literal["step", "token"] = "step"
@@ -69,7 +55,7 @@ class Estimator:
     @classmethod
     def own(cls, path: str, assign: Callable[..., Any]) -> "Estimator":
         """A user's own function of a step table, named by its dotted path."""
-        return cls(name=path, help="", use="", source="", assign=assign, variants=())
+        return cls(name=path, help="", assign=assign, variants=())
 
     @property
     def reads_policy(self) -> bool:

@@ -30,7 +30,8 @@ def grpo(table: StepTable, *, scale_rewards: str = "group") -> Floats:
     includes the rollout itself; the direction is exact. Scaling by the group's standard deviation
     changes the direction: relative error 0.46, and 0.19 after the best rescaling (medians over
     the enumerable processes of tests/credit/test_bias.py, as all such numbers here).
-    Source: Shao et al. 2024 (GRPO), arXiv 2402.03300; "none" is Liu et al. 2025 (Dr. GRPO).
+    Source: Shao et al. 2024 (GRPO), arXiv 2402.03300; "none" is Liu et al. 2025 (Dr. GRPO),
+    arXiv 2503.20783.
     """
     if scale_rewards not in ("group", "batch", "none"):
         raise ValueError(f"scale_rewards must be 'group', 'batch' or 'none', got {scale_rewards!r}")
