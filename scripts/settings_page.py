@@ -14,7 +14,7 @@ from trl import GRPOConfig
 
 from agentsgym.runs.settings import RunConfig
 from agentsgym.training.settings import OWN_TYPES, TrainSettings
-from agentsgym.training.trl_settings import BELONGS_TO, REFUSED, WITHOUT_MEANING
+from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
 from agentsgym.types.settings import Section
 
 _HEAD = """# Settings
@@ -54,6 +54,39 @@ trainer does, and none of `reward_funcs`, `reward_processing_classes`, `tools`, 
 `environment_factory`: environments play and reward.
 """
 _TABLE = "\n| setting | value | default | |\n|---|---|---|---|\n"
+
+_NO_PREDICTIONS = "an evaluation plays tasks: there are no predictions and no labels"
+_TASKS = "tasks are drawn by the number of their generation"
+_OWN_SCRIPTS = "for scripts of your own; call trainer.train(resume_from_checkpoint=...)"
+
+_WITHOUT_MEANING: dict[str, str] = {
+    "use_cache": "the embedded engine keeps a cache of its own and the loss needs none; only the "
+    "saved model's configuration shows it",
+    "dataloader_drop_last": "an incomplete last generation is always left out",
+    "length_column_name": "rows hold tasks, which have no length",
+    **dict.fromkeys(
+        ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"), _TASKS
+    ),
+    **dict.fromkeys(("dataloader_prefetch_factor", "ignore_data_skip"), _TASKS),
+    "ds3_gather_for_generation": "no engine generates on a model that ZeRO-3 spread",
+    "average_tokens_across_devices": "loss weights are always counted over all processes",
+    "include_num_input_tokens_seen": "the log has tokens_read and distinct_tokens",
+    "pad_to_multiple_of": "rows that share a prefix are packed, others padded to the longest",
+    "log_multimodal": "environments are made of text",
+    "per_device_eval_batch_size": "an evaluation plays all its tasks; engine.capacity bounds how "
+    "many at once",
+    **dict.fromkeys(
+        ("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object"),
+        _NO_PREDICTIONS,
+    ),
+    **dict.fromkeys(
+        ("eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics", "label_names"),
+        _NO_PREDICTIONS,
+    ),
+    **dict.fromkeys(("do_train", "do_eval", "do_predict", "resume_from_checkpoint"), _OWN_SCRIPTS),
+    "local_rank": "the launcher says it",
+}
+"""TRL's settings that have no effect, and why."""
 
 
 def settings_page() -> str:
@@ -102,7 +135,7 @@ def _own_rows() -> Iterator[str]:
 def _trl_rows() -> Iterator[str]:
     for field in dataclasses.fields(GRPOConfig):
         name = field.name
-        tables = {"used": BELONGS_TO, "refused": REFUSED, "without meaning": WITHOUT_MEANING}
+        tables = {"used": BELONGS_TO, "refused": REFUSED, "without meaning": _WITHOUT_MEANING}
         for verdict, table in tables.items():
             if name in table:
                 yield _line(f"`{name}`", verdict, table[name])

@@ -1,9 +1,9 @@
 """What becomes of the settings that TRL's GRPOConfig and its TrainingArguments have.
 
 They are TRL's and work as in TRL, but for those that are listed here: a refused one may only keep
-its default, because it would be ignored in silence, or train something else than asked; one without
-meaning has no effect; one that belongs to others is refused without them. docs/settings.md is
-made of these tables.
+its default, because it would be ignored in silence, or train something else than asked; one that
+belongs to others is refused without them. docs/settings.md is made of these tables; the settings
+that have no effect stand in scripts/settings_page.py.
 """
 
 import dataclasses
@@ -85,39 +85,6 @@ REFUSED: dict[str, str] = {
     "parallelism_config": "never tried here; see docs/distributed.md",
 }
 """What is refused, and what to set instead."""
-
-_NO_PREDICTIONS = "an evaluation plays tasks: there are no predictions and no labels"
-_TASKS = "tasks are drawn by the number of their generation"
-_OWN_SCRIPTS = "for scripts of your own; call trainer.train(resume_from_checkpoint=...)"
-
-WITHOUT_MEANING: dict[str, str] = {
-    "use_cache": "the embedded engine keeps a cache of its own and the loss needs none; only the "
-    "saved model's configuration shows it",
-    "dataloader_drop_last": "an incomplete last generation is always left out",
-    "length_column_name": "rows hold tasks, which have no length",
-    **dict.fromkeys(
-        ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"), _TASKS
-    ),
-    **dict.fromkeys(("dataloader_prefetch_factor", "ignore_data_skip"), _TASKS),
-    "ds3_gather_for_generation": "no engine generates on a model that ZeRO-3 spread",
-    "average_tokens_across_devices": "loss weights are always counted over all processes",
-    "include_num_input_tokens_seen": "the log has tokens_read and distinct_tokens",
-    "pad_to_multiple_of": "rows that share a prefix are packed, others padded to the longest",
-    "log_multimodal": "environments are made of text",
-    "per_device_eval_batch_size": "an evaluation plays all its tasks; engine.capacity bounds how "
-    "many at once",
-    **dict.fromkeys(
-        ("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object"),
-        _NO_PREDICTIONS,
-    ),
-    **dict.fromkeys(
-        ("eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics", "label_names"),
-        _NO_PREDICTIONS,
-    ),
-    **dict.fromkeys(("do_train", "do_eval", "do_predict", "resume_from_checkpoint"), _OWN_SCRIPTS),
-    "local_rank": "the launcher says it",
-}
-"""What has no effect, and why."""
 
 
 class Condition(NamedTuple):
