@@ -4,7 +4,6 @@ pages.
 python scripts/docs_tables.py
 """
 
-import inspect
 import logging
 import re
 import sys
@@ -20,9 +19,6 @@ from agentsgym.envs.exploration import ExploreEnv
 from agentsgym.report.doctor import FAULTS
 from agentsgym.tokens import inspect_calls
 from agentsgym.tokens.template import REWRITES
-from agentsgym.training.loss.losses import LOSSES
-from agentsgym.training.loss.masks import MASKS
-from agentsgym.training.loss.ratios import RATIO_SCOPES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from expectations import RandomPlayer, explored
 from settings_page import settings_page
@@ -61,37 +57,6 @@ def faults() -> str:
     """The faults that `agentsgym doctor` names."""
     rows = ((f"`{name}`", kind.when) for name, kind in FAULTS.items())
     return _table(("fault", "named where"), rows)
-
-
-def losses() -> str:
-    """The loss types with their weights."""
-    rows = (
-        (f"`{loss.name}`", loss.help, loss.weights.formula, loss.weights.effect, loss.source)
-        for loss in LOSSES.values()
-    )
-    head = ("`loss_type`", "what it is", "weight of a token", "gradient of `rloo`", "source")
-    return _table(head, rows)
-
-
-def ratio_scopes() -> str:
-    """The scopes of the importance ratio."""
-    rows = ((f"`{scope.name}`", scope.help) for scope in RATIO_SCOPES.values())
-    return _table(("`ratio_scope`", "importance ratio of a token"), rows)
-
-
-def masks() -> str:
-    """The masks of off-policy tokens."""
-    rows = (
-        (
-            f"`{mask.name}`",
-            mask.help,
-            " ".join(inspect.cleandoc(mask.keep.__doc__ or "").split()),
-            ", ".join(map(str, mask.published)),
-            mask.source,
-        )
-        for mask in MASKS.values()
-    )
-    return _table(("mask", "leaves out", "keeps", "published bounds", "source"), rows)
 
 
 def reward_placements() -> str:
@@ -231,9 +196,6 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
     "docs/scaling.md": {"step times": step_times},
     "docs/credit.md": {
-        "losses": losses,
-        "ratio scopes": ratio_scopes,
-        "masks": masks,
         "reward placements": reward_placements,
         "final rewards": final_rewards,
     },

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentsgym.credit import ESTIMATORS
+from agentsgym.training.loss.losses import LOSSES
+from agentsgym.training.loss.masks import MASKS
+from agentsgym.training.loss.ratios import RATIO_SCOPES
 
 ROOT = Path(__file__).parents[1]
 
@@ -67,3 +70,17 @@ def test_the_page_has_the_bias_of_each_variant():
         for e in ESTIMATORS.values()
         for v in e.variants
     ]
+
+
+@pytest.mark.parametrize(
+    ("head", "table"),
+    [("`loss_type`", LOSSES), ("`ratio_scope`", RATIO_SCOPES), ("mask", MASKS)],
+    ids=["losses", "scopes", "masks"],
+)
+def test_the_page_has_a_row_for_each(head, table):
+    assert [row[0] for row in rows_of(head)] == [f"`{name}`" for name in table]
+
+
+def test_the_page_has_the_published_bounds_of_each_mask():
+    bounds = [row[3] for row in rows_of("mask")]
+    assert bounds == [", ".join(map(str, mask.published)) for mask in MASKS.values()]

@@ -80,7 +80,7 @@ def make_exact(make_trainer, tiny_llama):
 
     def make(cell=None, epsilon_high=0.3, **options):
         loss = LOSSES[options.get("loss_type", "dapo")]
-        if loss.weights.needs_norm_tokens:
+        if loss.needs_norm_tokens:
             options["loss_norm_tokens"] = NORM
         if "epsilon_high" in loss.settings:
             options["epsilon_high"] = epsilon_high

@@ -15,7 +15,7 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.training.loss.objective import DISTANCES
-from agentsgym.training.loss.weights import PER_ROLLOUT_TOKEN, assign_weights, count_rollouts
+from agentsgym.training.loss.weights import assign_weights, count_rollouts, per_rollout_token
 from completions_server import CompletionsServer
 from helpers import DROPS_THOUGHT, CountdownEnv, build_tokenizer, random_llama
 from training import reference
@@ -55,7 +55,7 @@ def test_weights_count_every_rollout_that_did_not_fail():
     advantages = [row.agent_token_mask * 1.0 for r in played for row in r.rows]
     rollouts = make_rollouts(played, advantages, [True, False, True, False, False, True])
     counts = count_rollouts(rollouts)
-    assign_weights(rollouts, counts, PER_ROLLOUT_TOKEN)
+    assign_weights(rollouts, counts, per_rollout_token)
     live = sum(r.agent_tokens for k, r in enumerate(rollouts) if k != 4)  # the last but one failed
     assert counts.live_tokens == live > counts.agent_tokens
     for k, rollout in enumerate(rollouts):

@@ -130,7 +130,7 @@ def _check_combinations(config: Any) -> None:
     """Raise ValueError for settings that contradict each other, and for one that has no effect with
     the others; `config` is a GRPOEnvConfig."""
     _check_generation(config)
-    if LOSSES[config.loss_type].weights.needs_norm_tokens and config.norm_tokens is None:
+    if LOSSES[config.loss_type].needs_norm_tokens and config.norm_tokens is None:
         raise ValueError(
             f"loss_type {config.loss_type!r} needs loss_norm_tokens or max_rollout_tokens"
         )

@@ -246,7 +246,7 @@ class GRPOEnvTrainer(TRLBase):
         """Fix the loss weights of each optimizer step, counted over all ranks. A group's rollouts
         come together in its micro-batches, because rows in one forward pass can share prefixes."""
         size = self.args.gradient_accumulation_steps
-        rule = LOSSES[self.args.loss_type].weights
+        divisor = LOSSES[self.args.loss_type].divisor
         for start in range(0, len(micro_batches), size):
             window = micro_batches[start : start + size]
             rollouts = sorted(chain(*window), key=lambda rollout: rollout.played.group)
@@ -254,7 +254,7 @@ class GRPOEnvTrainer(TRLBase):
             for batch in window:
                 batch[:] = islice(remaining, len(batch))
             counts = sum_counts(self.ranks.gather([count_rollouts(rollouts)]))
-            assign_weights(rollouts, counts, rule, self.args.norm_tokens)
+            assign_weights(rollouts, counts, divisor, self.args.norm_tokens)
         self._before_update = size
         self._of_later_updates = list(chain(*micro_batches[size:]))
 

@@ -103,7 +103,7 @@ def _with_losses(name: str) -> Condition:
     readers = [
         loss.name
         for loss in LOSSES.values()
-        if needed in loss.settings or (name == _NORM and loss.weights.needs_norm_tokens)
+        if needed in loss.settings or (name == _NORM and loss.needs_norm_tokens)
     ]
     quoted = ", ".join(f'"{reader}"' for reader in readers)
     return Condition(name, f"with loss_type {quoted}", lambda c: c.loss_type in readers)

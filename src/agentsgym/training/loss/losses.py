@@ -9,7 +9,7 @@ import torch
 
 from agentsgym.training.loss import weights
 from agentsgym.training.loss.batch import Chunk
-from agentsgym.training.loss.weights import WeightRule
+from agentsgym.training.loss.weights import Divisor
 from agentsgym.types.names import table
 
 Formula = Callable[..., torch.Tensor]
@@ -26,15 +26,15 @@ class LossType:
     """A complete loss type.
 
     The keyword-only arguments of `formula` are the settings of `GRPOEnvConfig` that it uses.
-    `needs_rollout_ratio`: it uses the ratio of the whole rollout, whatever the scope.
+    `needs_norm_tokens`: `divisor` uses `norm_tokens`. `needs_rollout_ratio`: it uses the ratio of
+    the whole rollout, whatever the scope.
     """
 
     name: str
-    help: str
-    source: str
     formula: Formula
-    weights: WeightRule
+    divisor: Divisor
     clipped: Clipped
+    needs_norm_tokens: bool = False
     needs_rollout_ratio: bool = False
 
     @property
@@ -63,7 +63,8 @@ def clipped_surrogate(
 def cispo(
     logps: torch.Tensor, ratio: torch.Tensor, chunk: Chunk, *, epsilon_high: float
 ) -> torch.Tensor:
-    """−sg(min(ρ, ε_high))·A·logp, sg being stop-gradient."""
+    """−sg(min(ρ, ε_high))·A·logp, sg being stop-gradient. Source: MiniMax 2025 (CISPO), arXiv
+    2506.13585."""
     return -ratio.clamp(max=epsilon_high).detach() * chunk.advantages * logps
 
 
@@ -75,7 +76,8 @@ def sapo(
     sapo_temperature_pos: float,
     sapo_temperature_neg: float,
 ) -> torch.Tensor:
-    """−σ(τ(ρ − 1))·4/τ·A, with τ by the sign of A."""
+    """−σ(τ(ρ − 1))·4/τ·A, with τ by the sign of A. Source: Soft Adaptive Policy Optimization, 2025,
+    arXiv 2511.20347."""
     positive = chunk.advantages > 0
     tau = torch.where(positive, sapo_temperature_pos, sapo_temperature_neg).to(logps.dtype)
     return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * chunk.advantages
@@ -91,7 +93,9 @@ def vespo(
     vespo_k_neg: float,
     vespo_lambda_neg: float,
 ) -> torch.Tensor:
-    """−φ(W)·A·logp with the rollout's summed ratio W and φ(W) = exp(λ(1 − W))·W^k."""
+    """−φ(W)·A·logp with the rollout's summed ratio W and φ(W) = exp(λ(1 − W))·W^k. Source:
+    Variational Sequence-Level Soft Policy Optimization, 2026, arXiv 2602.10693; φ as in TRL 1.16.
+    """
     log_w = chunk.rollout_log_ratio.clamp(math.log(1e-8), 20.0)
     positive = chunk.advantages >= 0
     k = torch.where(positive, vespo_k_pos, vespo_k_neg).to(log_w.dtype)
@@ -114,59 +118,45 @@ def beyond_cap(ratio: torch.Tensor, chunk: Chunk, low: float, high: float) -> to
 LOSSES = table(
     LossType(
         name="grpo",
-        help="PPO's clipped surrogate; every rollout weighs the same, however long",
-        source="Shao et al. 2024, arXiv 2402.03300",
         formula=clipped_surrogate,
-        weights=weights.PER_ROLLOUT_TOKEN,
+        divisor=weights.per_rollout_token,
         clipped=beyond_both,
     ),
     LossType(
         name="dapo",
-        help="PPO's clipped surrogate; every token of an optimizer step weighs the same",
-        source="Yu et al. 2025, arXiv 2503.14476",
         formula=clipped_surrogate,
-        weights=weights.PER_TOKEN,
+        divisor=weights.per_token,
         clipped=beyond_both,
     ),
     LossType(
         name="dr_grpo",
-        help="PPO's clipped surrogate; every token weighs the same in every step",
-        source="Liu et al. 2025, arXiv 2503.20783",
         formula=clipped_surrogate,
-        weights=weights.PER_CONSTANT,
+        divisor=weights.per_constant,
         clipped=beyond_both,
+        needs_norm_tokens=True,
     ),
     LossType(
         name="cispo",
-        help="REINFORCE with the importance ratio, capped at epsilon_high, as a constant factor",
-        source="MiniMax 2025, arXiv 2506.13585",
         formula=cispo,
-        weights=weights.PER_TOKEN,
+        divisor=weights.per_token,
         clipped=beyond_cap,
     ),
     LossType(
         name="sapo",
-        help="a smooth gate in place of the clip, with a temperature for each sign",
-        source="Soft Adaptive Policy Optimization, 2025, arXiv 2511.20347",
         formula=sapo,
-        weights=weights.PER_ROLLOUT_TOKEN,
+        divisor=weights.per_rollout_token,
         clipped=beyond_both,
     ),
     LossType(
         name="luspo",
-        help="PPO's clipped surrogate, summed over a rollout's tokens: long rollouts count in full",
-        source="Length-Unbiased Sequence Policy Optimization, 2026, arXiv 2602.05261",
         formula=clipped_surrogate,
-        weights=weights.PER_ROLLOUT,
+        divisor=weights.per_rollout,
         clipped=beyond_both,
     ),
     LossType(
         name="vespo",
-        help="REINFORCE with a smooth weight of the whole rollout's ratio",
-        source="Variational Sequence-Level Soft Policy Optimization, 2026, arXiv 2602.10693; the "
-        "weight as in TRL 1.16",
         formula=vespo,
-        weights=weights.PER_TOKEN,
+        divisor=weights.per_token,
         clipped=beyond_both,
         needs_rollout_ratio=True,
     ),

@@ -44,43 +44,45 @@ class OffPolicyMask:
     """
 
     name: str
-    help: str
-    source: str
     published: tuple[float, ...]
     keep: Callable[..., torch.Tensor]
     needs_rollout_gap: bool = False
 
 
 def icepop(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ ρ ≤ high, ρ = π/π_sampler of the token."""
+    """low ≤ ρ ≤ high, ρ = π/π_sampler of the token. Source: IcePop, Ling Team 2025; bounds of
+    AReaL's example."""
     return _within(gap.log_ratio, low, high)
 
 
 def geometric_step(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ exp(mean log ρ over the step) ≤ high."""
+    """low ≤ exp(mean log ρ over the step) ≤ high. Source: as `geometric_rollout`, with a step in
+    place of the sequence."""
     return _within(gap.step_mean, low, high)
 
 
 def geometric_rollout(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ exp(mean log ρ over the rollout) ≤ high."""
+    """low ≤ exp(mean log ρ over the rollout) ≤ high. Source: SkyRL's sequence mask "geometric"."""
     return _within(gap.rollout_mean, low, high)
 
 
 def outlier(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ ρ ≤ high for every token of the rollout."""
+    """low ≤ ρ ≤ high for every token of the rollout. Source: SkyRL's outlier token mask."""
     return (gap.rollout_least >= math.log(low)) & (gap.rollout_greatest <= math.log(high))
 
 
 def dppo(gap: SamplerGap, bound: float) -> torch.Tensor:
     """Not (A > 0 and π − π_sampler > bound), and not (A ≤ 0 and π − π_sampler < −bound): the
-    update would move the token further away."""
+    update would move the token further away. Source: DPPO with binary total variation, as in
+    prime-rl."""
     moved = gap.logps.exp() - gap.sampler_logps.exp()
     return torch.where(gap.advantages > 0, moved <= bound, moved >= -bound)
 
 
 def kpop(gap: SamplerGap, bound: float) -> torch.Tensor:
     """max(KL(p‖q), KL(q‖p)) ≤ bound, of the Bernoulli distributions whether the token is sampled;
-    p and q, in [1e-8, 1 − 1e-8], are its probabilities under policy and sampler."""
+    p and q, in [1e-8, 1 − 1e-8], are its probabilities under policy and sampler. Source:
+    KPop, as in AReaL."""
     # In float32 1 − 1e-8 is 1, and both divergences would be NaN.
     p, q = (x.double().exp().clamp(1e-8, 1 - 1e-8) for x in (gap.logps, gap.sampler_logps))
     said, unsaid = (p / q).log(), ((1 - p) / (1 - q)).log()
@@ -93,51 +95,17 @@ def _within(log_ratio: torch.Tensor, low: float, high: float) -> torch.Tensor:
 
 
 MASKS = table(
-    OffPolicyMask(
-        name="icepop",
-        help="tokens whose own ratio is outside the band",
-        source="IcePop, Ling Team 2025; bounds of AReaL's example",
-        published=(0.5, 5.0),
-        keep=icepop,
-    ),
-    OffPolicyMask(
-        name="geometric_step",
-        help="actions whose geometric mean ratio is outside the band",
-        source="as geometric_rollout, with a step in place of the sequence",
-        published=(0.99, 1.01),
-        keep=geometric_step,
-    ),
+    OffPolicyMask(name="icepop", published=(0.5, 5.0), keep=icepop),
+    OffPolicyMask(name="geometric_step", published=(0.99, 1.01), keep=geometric_step),
     OffPolicyMask(
         name="geometric_rollout",
-        help="rollouts whose geometric mean ratio is outside the band",
-        source='SkyRL\'s sequence mask "geometric"',
         published=(0.99, 1.01),
         keep=geometric_rollout,
         needs_rollout_gap=True,
     ),
-    OffPolicyMask(
-        name="outlier",
-        help="rollouts with any token whose ratio is outside the band",
-        source="SkyRL's outlier token mask",
-        published=(1e-4, 100.0),
-        keep=outlier,
-        needs_rollout_gap=True,
-    ),
-    OffPolicyMask(
-        name="dppo",
-        help="tokens whose probability has moved by more than the bound in the direction in which "
-        "their advantage pushes it",
-        source="DPPO with binary total variation, as in prime-rl",
-        published=(0.2,),
-        keep=dppo,
-    ),
-    OffPolicyMask(
-        name="kpop",
-        help="tokens for which one of the two Bernoulli KL divergences is above the bound",
-        source="KPop, as in AReaL",
-        published=(2.0,),
-        keep=kpop,
-    ),
+    OffPolicyMask(name="outlier", published=(1e-4, 100.0), keep=outlier, needs_rollout_gap=True),
+    OffPolicyMask(name="dppo", published=(0.2,), keep=dppo),
+    OffPolicyMask(name="kpop", published=(2.0,), keep=kpop),
 )
 """The masks by name."""
 

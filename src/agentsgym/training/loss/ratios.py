@@ -19,7 +19,6 @@ class RatioScope:
     """
 
     name: str
-    help: str
     ratio: Callable[[torch.Tensor, torch.Tensor, Chunk], torch.Tensor]
     needs_rollout_ratio: bool = False
 
@@ -71,13 +70,8 @@ def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> tor
 
 
 RATIO_SCOPES = table(
-    RatioScope(name="token", help="each token has a ratio of its own", ratio=token_ratio),
-    RatioScope(name="step", help="the mean over the tokens of one action", ratio=step_ratio),
-    RatioScope(
-        name="rollout",
-        help="the mean over all agent tokens of the rollout",
-        ratio=rollout_ratio,
-        needs_rollout_ratio=True,
-    ),
+    RatioScope(name="token", ratio=token_ratio),
+    RatioScope(name="step", ratio=step_ratio),
+    RatioScope(name="rollout", ratio=rollout_ratio, needs_rollout_ratio=True),
 )
 """The importance ratio's scopes by name."""

@@ -5,7 +5,6 @@ cannot change the loss. A window is all micro-batches of one optimizer step.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from agentsgym.training.loss.batch import TrainRollout
@@ -20,46 +19,33 @@ class WindowCounts(NamedTuple):
     live_tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightRule:
-    """The divisor of a token's loss.
-
-    `divisor` takes a rollout's agent tokens, the counts of the window and `norm_tokens`.
-    `formula` and `effect` (on an unbiased gradient) are Markdown for the docs.
-    """
-
-    name: str
-    formula: str
-    effect: str
-    divisor: Callable[[int, WindowCounts, int], float]
-    needs_norm_tokens: bool = False
+Divisor = Callable[[int, WindowCounts, int], float]
+"""(a rollout's agent tokens, the counts of the window, `norm_tokens`) → the divisor of the losses
+of the rollout's tokens."""
 
 
-PER_ROLLOUT_TOKEN = WeightRule(
-    name="rollout",
-    formula="1 / (rollouts in the loss × the rollout's own agent tokens)",
-    effect="turned by 0.32: long rollouts count less per token",
-    divisor=lambda tokens, window, norm: max(window.rollouts, 1) * max(tokens, 1),
-)
-PER_TOKEN = WeightRule(
-    name="tokens",
-    formula="1 / agent tokens of the optimizer step",
-    effect="turned by 0.10 with three rollouts, less with more",
-    divisor=lambda tokens, window, norm: max(window.agent_tokens, 1),
-)
-PER_CONSTANT = WeightRule(
-    name="constant",
-    formula="1 / (rollouts in the loss × `loss_norm_tokens`)",
-    effect="as it is",
-    divisor=lambda tokens, window, norm: max(window.rollouts, 1) * norm,
-    needs_norm_tokens=True,
-)
-PER_ROLLOUT = WeightRule(
-    name="rollouts",
-    formula="1 / rollouts in the loss",
-    effect="as it is",
-    divisor=lambda tokens, window, norm: max(window.rollouts, 1),
-)
+def per_rollout_token(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
+    """Rollouts in the loss × the rollout's own agent tokens: every rollout weighs the same, however
+    long. Source: Shao et al. 2024 (GRPO), arXiv 2402.03300."""
+    return max(window.rollouts, 1) * max(tokens, 1)
+
+
+def per_token(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
+    """The window's agent tokens: every token of a window weighs the same. Source: Yu et al. 2025
+    (DAPO), arXiv 2503.14476."""
+    return max(window.agent_tokens, 1)
+
+
+def per_constant(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
+    """Rollouts in the loss × `norm_tokens`: every token weighs the same in every window. Source:
+    Liu et al. 2025 (Dr. GRPO), arXiv 2503.20783."""
+    return max(window.rollouts, 1) * norm_tokens
+
+
+def per_rollout(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
+    """Rollouts in the loss: a rollout's tokens are summed, so long rollouts count in full. Source:
+    Length-Unbiased Sequence Policy Optimization, 2026, arXiv 2602.05261."""
+    return max(window.rollouts, 1)
 
 
 def count_rollouts(rollouts: Sequence[TrainRollout]) -> WindowCounts:
@@ -80,15 +66,15 @@ def sum_counts(counts: Sequence[WindowCounts]) -> WindowCounts:
 def assign_weights(
     rollouts: Sequence[TrainRollout],
     counts: WindowCounts,
-    rule: WeightRule,
+    divisor: Divisor,
     norm_tokens: int | None = None,
 ) -> None:
-    """Set the weight of every agent token according to the rule. The weight of the entropy bonus is
+    """Set the weight of every agent token by the divisor. The weight of the entropy bonus is
     1/(agent tokens in the window) for all. Rollouts that are not in the loss have weight 0.
     Distillation takes in all that did not fail, with a weight of 1/(their agent tokens)."""
     for rollout in rollouts:
         here = float(rollout.in_loss)
-        weight = here / rule.divisor(rollout.agent_tokens, counts, norm_tokens or 0)
+        weight = here / divisor(rollout.agent_tokens, counts, norm_tokens or 0)
         entropy = here / max(counts.agent_tokens, 1)
         teacher = float(not rollout.played.failed) / max(counts.live_tokens, 1)
         for row in rollout.rows:
