@@ -11,6 +11,7 @@ import matplotlib
 import numpy as np
 
 from agentsgym.credit import ESTIMATORS, StepTable
+from agentsgym.credit.table import objects
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -48,6 +49,7 @@ def table() -> StepTable:
     won = np.array([won for _, won in pulls], dtype=np.float64) / 2
     return StepTable(
         group=np.zeros(3, dtype=np.int64),
+        index=np.arange(3),
         live=np.ones(3, dtype=np.bool_),
         final_reward=won.reshape(3, 2, 2)[:, 1].sum(axis=1),
         env=np.array(["Bandit"] * 3, dtype=np.object_),
@@ -56,9 +58,13 @@ def table() -> StepTable:
         step=place % 2,
         reward=won,
         score_weight=(place // 2).astype(np.float64),
+        penalty=np.zeros(12),
         tokens=np.ones(12, dtype=np.int64),
         reflection=np.zeros(12, dtype=np.bool_),
         anchor=np.array(_anchors(), dtype=np.object_),
+        action=objects([()] * 12),
+        choices=objects([()] * 12),
+        value=np.zeros(12),
     )
 
 

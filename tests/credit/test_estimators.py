@@ -704,12 +704,6 @@ def test_a_rollout_that_stands_twice_is_refused():
         table_of([rollout(0, 0, [1.0]), rollout(0, 1, [1.0]), rollout(0, 1, [2.0])])
 
 
-def test_a_table_without_numbers_counts_the_rollouts_of_each_group():
-    whole = table_of([PLAYED[k] for k in (0, 3, 1, 4, 2, 5)])
-    arrays = {name: getattr(whole, name) for name in type(whole).__slots__ if name != "index"}
-    assert type(whole)(**arrays).index.tolist() == whole.index.tolist() == [0, 0, 1, 1, 2, 2]
-
-
 # -- the table of estimators --------------------------------------------------------------------
 
 

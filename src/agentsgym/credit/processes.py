@@ -151,6 +151,7 @@ def groups_of(process: Process, members: Ints, chance: Floats) -> Groups:
         step=np.array([s[0].step for s in steps])[at],
         reward=np.array([sum(m.reward for m in s) for s in steps], dtype=np.float64)[at],
         score_weight=np.array([s[0].weight for s in steps])[at],
+        penalty=np.zeros(len(at)),
         tokens=width[at],
         reflection=np.array([s[0].note for s in steps])[at],
         anchor=objects([str(s[0].state) for s in steps])[at],

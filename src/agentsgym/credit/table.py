@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,16 +29,15 @@ class StepTable:
     Per rollout, shape (R,): `group` int64 (rollouts with equal numbers are compared), `live` bool
     (False if the rollout failed), `final_reward` float64 (the mean reward of the scored episodes
     minus the rollout's `penalty`; NaN if it failed), `env` object (its `env_class_path`), `index`
-    int64 (its number in the group; if not given, counted in the order of the rollouts). Per step,
-    shape (N,): `rollout` int64 (index into the arrays of shape (R,)), `episode` and `step` int64,
-    `reward` float64, `score_weight` float64 (the share of the episode's reward in the final reward:
-    1 / scored episodes, 0 in free shots), `tokens` int64 (agent tokens), `reflection` bool,
-    `anchor` object (str: the environment's key for the state before the step; without one, the
-    normalized observation), `penalty` float64 (what a malformed action in a free shot takes off the
-    final reward; 0 if not given), `action` object (its token ids as a tuple; empty if not given)
+    int64 (its number in the group). Per step, shape (N,): `rollout` int64 (index into the arrays of
+    shape (R,)), `episode` and `step` int64, `reward` float64, `score_weight` float64 (the share of
+    the episode's reward in the final reward: 1 / scored episodes, 0 in free shots), `tokens` int64
+    (agent tokens), `reflection` bool, `anchor` object (str: the environment's key for the state
+    before the step; without one, the normalized observation), `penalty` float64 (what a malformed
+    action in a free shot takes off the final reward), `action` object (its token ids as a tuple)
     and, for an estimator that `reads_choices`, `choices` object (`Choices`, empty where they were
     not computed), or that `reads_values`, `value` float64 (what a critic expects of the rest of the
-    rollout before the action; 0 if not given).
+    rollout before the action; 0 where it was not computed).
     """
 
     group: Ints
@@ -53,21 +52,13 @@ class StepTable:
     tokens: Ints
     reflection: Flags
     anchor: NDArray[np.object_]
-    index: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    penalty: Floats = field(default_factory=lambda: np.zeros(0))
-    action: NDArray[np.object_] = field(default_factory=lambda: objects([]))
-    choices: NDArray[np.object_] = field(default_factory=lambda: objects([]))
-    value: Floats = field(default_factory=lambda: np.zeros(0))
+    index: Ints
+    penalty: Floats
+    action: NDArray[np.object_]
+    choices: NDArray[np.object_]
+    value: Floats
 
     def __post_init__(self) -> None:
-        if not len(self.index):
-            object.__setattr__(self, "index", _counted(self.group))
-        for name in ("penalty", "value"):
-            if not len(getattr(self, name)):
-                object.__setattr__(self, name, np.zeros(len(self.reward)))
-        for name in ("action", "choices"):
-            if not len(getattr(self, name)):
-                object.__setattr__(self, name, objects([()] * len(self.reward)))
         self._check_keys()
         bad = np.flatnonzero(~np.isfinite(self.reward) & self.live[self.rollout])
         if len(bad):
@@ -213,16 +204,6 @@ def _tokens(place: tuple[Row, StepSpan] | None) -> tuple[int, ...]:
         return ()
     row, span = place
     return tuple(row.token_ids[span.start : span.stop].tolist())
-
-
-def _counted(group: Ints) -> Ints:
-    """The number of each rollout among those of its group, in order."""
-    seen: dict[int, int] = {}
-    counted = []
-    for number in group.tolist():
-        counted.append(seen.get(number, 0))
-        seen[number] = counted[-1] + 1
-    return np.array(counted, dtype=np.int64)
 
 
 def _anchor(step: Step) -> str:
