@@ -8,6 +8,7 @@ import asyncio
 import queue
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from copy import copy
 from dataclasses import replace
 from typing import TypeVar
@@ -20,7 +21,6 @@ from agentsgym.types.protocols import check_submitted
 T = TypeVar("T")
 _WATCH_SECONDS = 0.5
 _LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
-_Answered = tuple[GenerationRequest, GenerationResult]
 
 
 class RemoteEngine:
@@ -44,12 +44,9 @@ class RemoteEngine:
         self._http = JsonClient({"Authorization": f"Bearer {key}"} if key else {})
         self._loop = LoopThread("agentsgym-engine")
         self._loop.at_end(self._http.close)
-        self._open: dict[str, GenerationRequest] = {}
-        self._done: queue.SimpleQueue[list[_Answered]] = queue.SimpleQueue()
+        self._open: dict[str, Future[GenerationResult]] = {}
+        self._done: queue.SimpleQueue[Future[GenerationResult]] = queue.SimpleQueue()
         self._ready: list[GenerationResult] = []
-        # The rest belongs to the loop's thread.
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._answered: list[_Answered] = []
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         raise NotImplementedError
@@ -86,13 +83,13 @@ class RemoteEngine:
         """Send requests. Raises ValueError, and sends none, if a session already has one open, and
         LoopDied."""
         check_submitted(requests, self._open)
-        # The context is a live view of the caller's data; a sent request must not change.
-        fixed = [
-            replace(request, token_ids=copy(request.token_ids), messages=tuple(request.messages))
-            for request in requests
-        ]
-        self._loop.call_soon(self._begin, fixed)
-        self._open |= {request.session_id: request for request in fixed}
+        for request in requests:
+            # The context is a live view of the caller's data; a sent request must not change.
+            messages = tuple(request.messages)
+            fixed = replace(request, token_ids=copy(request.token_ids), messages=messages)
+            future = self._loop.start(self._result(fixed))
+            self._open[request.session_id] = future
+            future.add_done_callback(self._done.put)
 
     def poll(self) -> list[GenerationResult]:
         """The results that are ready; at least one if any request is open. Raises LoopDied."""
@@ -108,44 +105,27 @@ class RemoteEngine:
         """Drop sessions and their unread results."""
         gone = set(session_ids)
         self._ready = [result for result in self._ready if result.session_id not in gone]
-        cut = [session_id for session_id in gone if self._open.pop(session_id, None)]
-        if cut and self._loop.alive:
-            self._loop.call_soon(self._cancel, cut)
+        for session_id in gone & self._open.keys():
+            future = self._open.pop(session_id)
+            if self._loop.alive:
+                future.cancel()
 
     def close(self) -> None:
         """Cancel all requests and close the connections; the engine cannot be used afterwards."""
         self.release(list(self._open))
         self._loop.close()
 
-    def _receive(self, answered: Sequence[_Answered]) -> None:
-        for request, result in answered:
-            if self._open.get(request.session_id) is request:
-                del self._open[request.session_id]
-                self._ready.append(result)
+    def _receive(self, future: Future[GenerationResult]) -> None:
+        if future.cancelled() or future.exception():  # released, or the loop has ended
+            return
+        result = future.result()
+        if self._open.get(result.session_id) is future:
+            del self._open[result.session_id]
+            self._ready.append(result)
 
-    # -- in the loop's thread: one wake-up for many requests, and one for many results ------------
-
-    def _begin(self, requests: Sequence[GenerationRequest]) -> None:
-        loop = asyncio.get_running_loop()
-        for request in requests:
-            self._tasks[request.session_id] = loop.create_task(self._run(request))
-
-    def _cancel(self, session_ids: Sequence[str]) -> None:
-        for session_id in session_ids:
-            if session_id in self._tasks:
-                self._tasks.pop(session_id).cancel()
-
-    async def _run(self, request: GenerationRequest) -> None:
+    async def _result(self, request: GenerationRequest) -> GenerationResult:
         try:
-            result = await self._answer(request)
+            return await self._answer(request)
         except Exception as error:  # a bug must end one session, not all
             text = f"session {request.session_id!r}: {type(error).__name__}: {error}"
-            result = GenerationResult(request.session_id, finish_reason="error", error=text)
-        del self._tasks[request.session_id]  # a cancelled task does not come here
-        if not self._answered:
-            asyncio.get_running_loop().call_soon(self._hand_over)
-        self._answered.append((request, result))
-
-    def _hand_over(self) -> None:
-        answered, self._answered = self._answered, []
-        self._done.put(answered)
+            return GenerationResult(request.session_id, finish_reason="error", error=text)
