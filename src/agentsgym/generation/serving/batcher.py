@@ -9,7 +9,8 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -34,15 +35,7 @@ class _Waiting:
 
     request: GenerationRequest
     model: str
-    future: asyncio.Future[GenerationResult]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Action:
-    """A function to call while no request is open, and who waits for it."""
-
-    call: Callable[[], Any]
-    future: asyncio.Future[Any]
+    future: Future[GenerationResult]
 
 
 class Batcher:
@@ -66,7 +59,7 @@ class Batcher:
         self._model: str | None = None
         self._numbers = itertools.count()
         self._waiting: deque[_Waiting] = deque()
-        self._actions: deque[_Action] = deque()
+        self._actions: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._open: dict[str, _Waiting] = {}
         if hasattr(engine, "interrupted"):
             engine.interrupted = lambda: not self._inbox.empty()
@@ -79,11 +72,9 @@ class Batcher:
 
         Raises EngineDied, and what `select` and the engine's `submit` raise.
         """
-        future: asyncio.Future[GenerationResult] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(request, model, future)
-        self._send(partial(self._waiting.append, waiting), future)
+        waiting = _Waiting(request, model, Future())
         try:
-            return await future
+            return await self._outcome(partial(self._waiting.append, waiting), waiting.future)
         except asyncio.CancelledError:
             self._inbox.put(partial(self._drop, waiting))
             raise
@@ -91,9 +82,8 @@ class Batcher:
     async def between(self, call: Callable[[], T]) -> T:
         """What `call` returns or raises, in the thread, when all open requests were answered;
         others wait for it."""
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._send(partial(self._actions.append, _Action(call, future)), future)
-        return await future
+        future: Future[T] = Future()
+        return await self._outcome(partial(self._actions.append, (call, future)), future)
 
     async def pause(self) -> None:
         """Hold new requests back until `resume`; returns when all open ones were answered."""
@@ -116,11 +106,10 @@ class Batcher:
         self._inbox.put(lambda: None)
         self._thread.join(_JOIN_SECONDS)
 
-    def _send(self, what: Callable[[], object], future: asyncio.Future[Any]) -> None:
+    async def _outcome(self, what: Callable[[], object], future: Future[T]) -> T:
         self._inbox.put(what)
-        if self.failure is not None:  # else the thread answers, also if it ends from now on
-            future.cancel()
-            raise self._died()
+        self.check()  # from now on the thread answers, also if it ends
+        return await asyncio.wrap_future(future)
 
     def _died(self) -> EngineDied:
         error = self.failure
@@ -134,13 +123,14 @@ class Batcher:
         try:
             while self._next():
                 if self._open:
-                    self._hand_over(self._engine.poll())
+                    for result in self._engine.poll():
+                        _settle(self._open.pop(result.session_id).future, result)
         except BaseException as error:  # whatever it was, nobody may wait forever
             self.failure = self.failure or error
         self._receive()
         waiting = [one.future for one in (*self._open.values(), *self._waiting)]
-        waiting += [one.future for one in self._actions]
-        _deliver([(future, None, self._died()) for future in waiting])
+        for future in (*waiting, *(future for _, future in self._actions)):
+            _settle(future, error=self._died())
 
     def _next(self) -> bool:
         """Wait for something to do, and begin it; False at the end."""
@@ -148,7 +138,11 @@ class Batcher:
         if self.failure is not None:
             return False
         if self._actions and not self._open:
-            _deliver([_called(self._actions.popleft())])
+            call, future = self._actions.popleft()
+            try:
+                _settle(future, call())
+            except Exception as error:  # it belongs to who waits for the action
+                _settle(future, error=error)
             self._model = None  # it may have changed the weights
         elif not self._actions:
             for one in self._admissible():
@@ -190,13 +184,9 @@ class Batcher:
                 self._model = waiting.model
             self._engine.submit([waiting.request])
         except Exception as error:  # a fault of one request must not end the others
-            _deliver([(waiting.future, None, error)])
+            _settle(waiting.future, error=error)
         else:
             self._open[name] = waiting
-
-    def _hand_over(self, results: Sequence[GenerationResult]) -> None:
-        answered = [(self._open.pop(result.session_id), result) for result in results]
-        _deliver([(waiting.future, result, None) for waiting, result in answered])
 
     def _drop(self, waiting: _Waiting) -> None:
         """Forget a request for which nobody waits any more, unless it was answered meanwhile."""
@@ -208,30 +198,13 @@ class Batcher:
             del self._open[name]
 
 
-_Outcome = tuple[asyncio.Future[Any], Any, BaseException | None]
-
-
-def _called(action: _Action) -> _Outcome:
-    try:
-        return action.future, action.call(), None
-    except Exception as error:  # it belongs to who waits for the action
-        return action.future, None, error
-
-
-def _deliver(outcomes: Sequence[_Outcome]) -> None:
-    """Set results and errors, with one message to each event loop."""
-    loops = {future.get_loop() for future, _, _ in outcomes}
-    for loop in loops:
-        own = [outcome for outcome in outcomes if outcome[0].get_loop() is loop]
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_set, own)
-
-
-def _set(outcomes: Sequence[_Outcome]) -> None:
-    for future, result, error in outcomes:
-        if future.done():
-            continue
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+def _settle(
+    future: Future[Any], result: object = None, *, error: BaseException | None = None
+) -> None:
+    """Set the result or the error, unless nobody waits for it any more."""
+    if not future.set_running_or_notify_cancel():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
