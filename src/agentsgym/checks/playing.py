@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
@@ -34,6 +34,9 @@ _BETWEEN = re.compile(r",|\bor\b|\band\b")
 
 ActionChoice = Callable[[MultistepEnv, GenerationRequest, int], str]
 """A player: the environment, what it asks, and the number of the trial → an action."""
+
+Player = Callable[[MultistepEnv, GenerationRequest, int], str | GenerationResult]
+"""The same, or one that answers as an engine does, with the tokens that it sampled."""
 
 
 def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
@@ -165,20 +168,15 @@ Task = Mapping[str, Any]
 
 
 def play_alone(
-    env: MultistepEnv, tasks: Sequence[Task], player: ActionChoice, *, first: int = 0
+    env: MultistepEnv, tasks: Sequence[Task], player: Player, *, first: int = 0
 ) -> list[Rollout]:
     """Play one trial of each task, one after the other."""
-    rollouts = []
-    for number, task in enumerate(tasks, start=first):
-        trial = _play(env, task, number, player)
-        while (rollout := _next(trial)) is None:
-            pass
-        rollouts.append(rollout)
-    return rollouts
+    trials = [_play(env, task, number, player) for number, task in enumerate(tasks, start=first)]
+    return [rollout for trial in trials for rollout in trial if rollout is not None]
 
 
 def play_interleaved(
-    env: MultistepEnv, tasks: Sequence[Task], player: ActionChoice, *, seed: int = 0
+    env: MultistepEnv, tasks: Sequence[Task], player: Player, *, seed: int = 0
 ) -> list[Rollout]:
     """Play one trial of each task, all open at once, with their steps in a random order."""
     rng = random.Random(seed)
@@ -186,34 +184,22 @@ def play_interleaved(
     rollouts: dict[int, Rollout] = {}
     while running:
         number = rng.choice(list(running))
-        rollout = _next(running[number])
+        rollout = next(running[number])
         if rollout is not None:
             rollouts[number] = rollout
             del running[number]
     return [rollouts[number] for number in range(len(tasks))]
 
 
-_Play = Generator[None, None, Rollout]
-
-
-def _play(env: MultistepEnv, task: Task, number: int, player: ActionChoice) -> _Play:
-    """A trial that stops before each action of the player."""
+def _play(env: MultistepEnv, task: Task, number: int, player: Player) -> Iterator[Rollout | None]:
+    """A trial that stops with None before each action of the player, and ends with its rollout."""
     sid = f"check-{number:05d}"
     request = RolloutRequest(env.class_path, env.env_config, task, number, 0, number, sid)
     trial = play_trial(Session(env, request))
     outcome = advance(trial, None)
     while isinstance(outcome, GenerationRequest):
-        yield
-        answer = GenerationResult.of_text(player(env, outcome, number))
-        outcome = advance(trial, answer)
-    return outcome
-
-
-def _next(trial: _Play) -> Rollout | None:
-    """The next step; the rollout where the trial is over."""
-    try:
-        next(trial)
-    except StopIteration as end:
-        rollout: Rollout = end.value
-        return rollout
-    return None
+        yield None
+        answer = player(env, outcome, number)
+        result = GenerationResult.of_text(answer) if isinstance(answer, str) else answer
+        outcome = advance(trial, result)
+    yield outcome

@@ -6,24 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.checks.playing import ActionChoice, random_player
+from agentsgym.checks.playing import ActionChoice, play_alone, random_player
 from agentsgym.checks.token_report import RecordedTalk, Stability, TokenReport, recorded
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.rollout.drive import advance
-from agentsgym.rollout.session import Session
-from agentsgym.rollout.trial import play_trial
 from agentsgym.runs.models.builtin import builtin_folder
 from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_calls, inspect_tokenizer
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
 from agentsgym.tokens.template import LOOK_UP
-from agentsgym.types import (
-    GenerationRequest,
-    GenerationResult,
-    Rollout,
-    RolloutRequest,
-    Tokenizer,
-)
+from agentsgym.types import GenerationRequest, GenerationResult, Tokenizer
 
 SYSTEM_PROMPT = "You answer in one sentence."
 OBSERVATIONS = (
@@ -70,7 +61,7 @@ def scripted(env: MultistepEnv, request: GenerationRequest, number: int) -> str:
 
 @dataclass(slots=True)
 class Speaker:
-    """Plays the answers of `player` as if an engine had sampled them, with thoughts if `thinks`.
+    """Gives the answers of `player` as if an engine had sampled them, with thoughts if `thinks`.
 
     `sampled` has the ids of all answers, `thoughts` counts the thoughts; `muted` says that a prompt
     turned thoughts off.
@@ -82,20 +73,14 @@ class Speaker:
     thoughts: int = 0
     muted: bool = False
 
-    def play(self, env: MultistepEnv, task: Any) -> Rollout:
-        """One trial of a task."""
+    def __call__(
+        self, env: MultistepEnv, request: GenerationRequest, number: int
+    ) -> GenerationResult:
         assert env.tokenizer is not None and env.codec is not None
-        read = _action_text(env.tokenizer, env.codec)
-        request = RolloutRequest(env.class_path, env.env_config, task, 0, 0, 0, "tokens-00000")
-        trial = play_trial(Session(env, request))
-        outcome = advance(trial, None)
-        while isinstance(outcome, GenerationRequest):
-            ids = self._sampled(env, env.tokenizer, outcome) + env.codec.turn_end
-            self.sampled += ids
-            noughts = (0.0,) * len(ids)
-            answer = GenerationResult(outcome.session_id, ids, noughts, read(ids))
-            outcome = advance(trial, answer)
-        return outcome
+        ids = self._sampled(env, env.tokenizer, request) + env.codec.turn_end
+        self.sampled += ids
+        text = _action_text(env.tokenizer, env.codec)(ids)
+        return GenerationResult(request.session_id, ids, (0.0,) * len(ids), text)
 
     def _sampled(
         self, env: MultistepEnv, tokenizer: Tokenizer, request: GenerationRequest
@@ -167,7 +152,7 @@ def _played(env: MultistepEnv) -> Iterator[RecordedTalk]:
 
 def _play(name: str, env: MultistepEnv, task: Any, speaker: Speaker) -> Iterator[RecordedTalk]:
     """The record of a conversation; none of thoughts that the prompt turns off."""
-    rollout = speaker.play(env, task)
+    (rollout,) = play_alone(env, [task], speaker)
     if not (speaker.thinks and speaker.muted):
         yield recorded(name, env, rollout, speaker.sampled)
 
