@@ -4,7 +4,7 @@ trials, whatever is carried from episode to episode."""
 import pytest
 
 from agentsgym.checks import check_env
-from agentsgym.checks.context import Context
+from agentsgym.checks.context import Context, Fault
 from agentsgym.checks.rules import CHECKS
 from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
@@ -66,7 +66,7 @@ def context(config, tasks, **kept):
 def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carry, monkeypatch):
     config = {**TRIAL, "carry": carry}
     tasks = [{"rewards": [0.0, 1.0]}, {"rewards": [1.0]}]
-    assert masks(context(config, tasks)).passed
+    assert masks(context(config, tasks)).evidence
 
     class Shouting(CountdownEnv):
         def run_trial(self, *args, **options):
@@ -78,7 +78,8 @@ def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carr
 
     wrong = context(config, tasks)
     wrong.make = lambda tokenizer: Shouting(tokenizer, config)
-    assert not masks(wrong).passed
+    with pytest.raises(Fault, match="the masked tokens say"):
+        masks(wrong)
 
 
 def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():

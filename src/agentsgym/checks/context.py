@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from agentsgym.checks.playing import Task, play_alone, random_player
 from agentsgym.envs.base import MultistepEnv
@@ -23,6 +24,18 @@ class Finding:
     evidence: str
     warnings: tuple[str, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+class Passed(NamedTuple):
+    """What a check returns if the environment passes it: see `Finding`."""
+
+    evidence: str
+    warnings: tuple[str, ...] = ()
+    numbers: Mapping[str, float] = {}
+
+
+class Fault(Exception):
+    """What a check raises if the environment fails it; the message is the evidence."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,8 +1,8 @@
-"""The checks, each a function from a context to a finding, in the order they are run."""
+"""The checks, in the order they are run: functions that return Passed or raise Fault."""
 
 from collections.abc import Callable
 
-from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.context import Context, Passed
 from agentsgym.checks.rules.determinism import (
     another_process,
     global_randomness,
@@ -13,7 +13,7 @@ from agentsgym.checks.rules.episodes import clean_up, ending
 from agentsgym.checks.rules.scores import degenerate_players, hostile_actions, listing, rewards
 from agentsgym.checks.rules.tasks import masks, speed, tasks
 
-CHECKS: dict[str, Callable[[Context], Finding]] = {
+CHECKS: dict[str, Callable[[Context], Passed]] = {
     "tasks": tasks,
     "same seed": same_seed,
     "another process": another_process,

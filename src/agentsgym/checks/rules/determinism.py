@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.context import Context, Fault, Passed
 from agentsgym.checks.playing import (
     ActionChoice,
     Task,
@@ -29,45 +29,39 @@ from agentsgym.types import Rollout
 from agentsgym.types.names import ConfigError
 
 
-def same_seed(context: Context) -> Finding:
+def same_seed(context: Context) -> Passed:
     """The same task and actions give the same episode in a new environment object."""
     tasks = context.tasks(2)
     player = random_player(context.seed)
     once, again = (play_alone(context.make(None), tasks, player) for _ in range(2))
-    parted = first_difference(once, again)
-    if parted:
-        return Finding("same seed", False, f"played again, {parted}")
+    compare("played again", once, again)
     steps = sum(len(taken(rollout)) for rollout in once)
-    return Finding("same seed", True, f"{len(tasks)} tasks, {steps} steps, played twice")
+    return Passed(f"{len(tasks)} tasks, {steps} steps, played twice")
 
 
-def another_process(context: Context) -> Finding:
+def another_process(context: Context) -> Passed:
     """They also do in another process, where strings hash differently."""
-    name = "another process"
     module = type(context.env).__module__
     if getattr(sys.modules[module], "__spec__", None) is None:  # a main script, or made by hand
-        return Finding(name, True, f"not played: another process cannot import {module}")
+        return Passed(f"not played: another process cannot import {module}")
     tasks = context.tasks(1, most=4)
     here = play_alone(context.make(None), tasks, random_player(context.seed, nonsense=0.0))
     try:
         env = hosted(type(context.env)(None, {**context.env.env_config, "workers": 1}))
     except ConfigError as error:
-        return Finding(name, True, f"not played: {error}")
+        return Passed(f"not played: {error}")
     there = play_alone(env, tasks, replay([agent_texts(rollout) for rollout in here]))
-    parted = first_difference(here, there)
-    if parted:
-        return Finding(name, False, f"there, {parted}")
-    return Finding(name, True, f"{len(here)} episodes equal")
+    compare("there", here, there)
+    return Passed(f"{len(here)} episodes equal")
 
 
-def interleaved(context: Context) -> Finding:
+def interleaved(context: Context) -> Passed:
     """Interleaved sessions of one object play as each session does alone in a new object, also in
     trials of several episodes.
 
     Two sessions play each task, so that state left by one would be visible to the other. In trials,
     what `_begin_episode` makes of one is fixed by its `TrialInfo`, its task and its actions.
     """
-    name = "interleaved"
     tasks = [task for task in context.tasks(8 + EPISODES) for _ in range(2)]
     player = random_player(context.seed)
     texts = []
@@ -79,18 +73,14 @@ def interleaved(context: Context) -> Finding:
             texts.append(f"no trials: {error}")
             break
         alone = _alone(make, tasks, player)
-        for way, rollouts in (
-            ("one after another in one object", play_alone(shared, tasks, player)),
-            ("side by side", play_interleaved(shared, tasks, player, seed=context.seed)),
-        ):
-            parted = first_difference(alone, rollouts)
-            if parted:
-                return Finding(name, False, f"{way}, {parted}")
+        compare("one after another in one object", alone, play_alone(shared, tasks, player))
+        together = play_interleaved(shared, tasks, player, seed=context.seed)
+        compare("side by side", alone, together)
         if shared.active_states:
-            return Finding(name, False, f"{len(shared.active_states)} states were not removed")
+            raise Fault(f"{len(shared.active_states)} states were not removed")
         episodes = shared.config.episodes_per_trial
         texts.append(f"{len(tasks)} sessions of {episodes} episodes equal to those played alone")
-    return Finding(name, True, "; ".join(dict.fromkeys(texts)))
+    return Passed("; ".join(dict.fromkeys(texts)))
 
 
 def _alone(
@@ -100,13 +90,13 @@ def _alone(
     return [play_alone(make(), [task], player, first=n)[0] for n, task in enumerate(tasks)]
 
 
-def first_difference(expected: Sequence[Rollout], got: Sequence[Rollout]) -> str:
-    """The first difference between two plays of the same sessions; "" if they are equal."""
+def compare(how: str, expected: Sequence[Rollout], got: Sequence[Rollout]) -> None:
+    """Raise Fault with the first difference between two plays of the same sessions; `how` says in
+    which way the second one was played."""
     for number, (one, other) in enumerate(zip(expected, got, strict=True)):
         parted = difference(one, other)
         if parted:
-            return f"session {number} differs: {parted}"
-    return ""
+            raise Fault(f"{how}, session {number} differs: {parted}")
 
 
 EPISODES = 3
@@ -130,9 +120,8 @@ class _Generator:
     seed: Callable[[int], Any]
 
 
-def global_randomness(context: Context) -> Finding:
+def global_randomness(context: Context) -> Passed:
     """Playing neither changes the global random state nor depends on it."""
-    name = "global randomness"
     tasks = context.tasks(2, most=4)
     player = random_player(context.seed)
     kept = {which: one.read() for which, one in _generators().items()}
@@ -146,15 +135,12 @@ def global_randomness(context: Context) -> Finding:
             now = _generators()
             changed = [w for w, state in before.items() if pickle.dumps(now[w].read()) != state]
             if changed:
-                text = f"playing changed the state of {', '.join(changed)}"
-                return Finding(name, False, text)
+                raise Fault(f"playing changed the state of {', '.join(changed)}")
     finally:
         for which, state in kept.items():
             _generators()[which].write(state)
-    parted = first_difference(*played)
-    if parted:
-        return Finding(name, False, f"another global seed changes the episode: {parted}")
-    return Finding(name, True, f"{', '.join(_generators())}: unchanged and not used")
+    compare("with another global seed", *played)
+    return Passed(f"{', '.join(_generators())}: unchanged and not used")
 
 
 def _generators() -> Mapping[str, _Generator]:

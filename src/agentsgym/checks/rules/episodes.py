@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.context import Context, Fault, Passed
 from agentsgym.checks.playing import Task, agent_texts, play_alone, random_player, taken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
 
 
-def ending(context: Context) -> Finding:
+def ending(context: Context) -> Passed:
     """No step is played after done, and every step is recorded."""
     tasks = context.tasks(3)
     env = context.make(None)
@@ -30,22 +30,20 @@ def ending(context: Context) -> Finding:
     batch = env.run_trial(tasks, ScriptedAgent(agent_texts(rollouts[0]) or [""]))
     played = [episode.actions for r in batch.rollouts for episode in r.episodes]
     if any(one.done for actions in played for one in actions[:-1]):
-        return Finding("ending", False, "an episode continues after done")
+        raise Fault("an episode continues after done")
     recorded = sum(len(taken(rollout)) for rollout in [*rollouts, *batch.rollouts])
     if len(sessions) != recorded and not any(rollout.failed for rollout in batch.rollouts):
-        text = f"the environment took {len(sessions)} steps, but {recorded} are recorded"
-        return Finding("ending", False, text)
+        raise Fault(f"the environment took {len(sessions)} steps, but {recorded} are recorded")
     longest = max(len(e.actions) for rollout in rollouts for e in rollout.episodes)
     stops = sorted({e.stop_reason for rollout in rollouts for e in rollout.episodes})
     limit = env.config.max_steps_per_episode
-    text = f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
-    return Finding("ending", True, text)
+    return Passed(f"longest {longest} of {limit} steps; ended by {', '.join(stops)}")
 
 
 _FILES = "/proc/self/fd"
 
 
-def clean_up(context: Context) -> Finding:
+def clean_up(context: Context) -> Passed:
     """Episodes that are over, cut or abandoned leave no thread and no file open."""
     tasks = context.tasks(6, most=4)
     env = context.make(None)
@@ -67,15 +65,12 @@ def clean_up(context: Context) -> Finding:
     left = {name: now - before[name] for name, now in _open().items()}
     raised = next((error for error in errors if error is not None), None)
     if raised is not None:
-        text = f"_end_episode raised {type(raised).__name__}: {raised}"
-        return Finding("clean-up", False, text[:300])
+        raise Fault(f"_end_episode raised {type(raised).__name__}: {raised}"[:300])
     # A few more than before may have other reasons; a leak grows with every episode.
     leaks = [f"{count} more {name}" for name, count in left.items() if count >= episodes]
     if leaks:
-        return Finding(
-            "clean-up", False, f"after {episodes} episodes, {' and '.join(leaks)} were open"
-        )
-    return Finding("clean-up", True, f"{len(errors)} episodes ended, and left nothing open")
+        raise Fault(f"after {episodes} episodes, {' and '.join(leaks)} were open")
+    return Passed(f"{len(errors)} episodes ended, and left nothing open")
 
 
 def _play(env: MultistepEnv, tasks: Sequence[Task], seed: int) -> int:

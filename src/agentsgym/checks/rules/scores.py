@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.context import Context, Fault, Passed
 from agentsgym.checks.playing import (
     ActionChoice,
     Task,
@@ -26,7 +26,7 @@ from agentsgym.types import Episode, GenerationRequest, Rollout
 _SLACK = 1e-9
 
 
-def rewards(context: Context) -> Finding:
+def rewards(context: Context) -> Passed:
     """No episode raises; each earns a finite reward within `reward_range`."""
     tasks = context.tasks(3)
     rollouts = []
@@ -36,12 +36,11 @@ def rewards(context: Context) -> Finding:
     rollouts += play_alone(context.make(None), tasks[:2], always(""))
     errors = [rollout.error for rollout in rollouts if rollout.error]
     if errors:
-        text = f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}"
-        return Finding("rewards", False, text)
+        raise Fault(f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}")
     return _in_range(context, [episode for one in rollouts for episode in one.episodes])
 
 
-def _in_range(context: Context, episodes: Sequence[Episode]) -> Finding:
+def _in_range(context: Context, episodes: Sequence[Episode]) -> Passed:
     low, high = context.env.reward_range
     most_malformed = max(sum(step.malformed for step in e.actions) for e in episodes)
     low -= context.env.config.malformed_penalty * most_malformed
@@ -49,13 +48,13 @@ def _in_range(context: Context, episodes: Sequence[Episode]) -> Finding:
     outside = [r for r in earned if not low - _SLACK <= r <= high + _SLACK or not math.isfinite(r)]
     if outside:
         text = f"{len(outside)} of {len(earned)} episode rewards are outside [{low:g}, {high:g}]"
-        return Finding("rewards", False, f"{text}: {outside[0]:g}")
+        raise Fault(f"{text}: {outside[0]:g}")
     undeclared = math.isinf(high)
     warnings = ("reward_range has no upper bound; please declare one",) if undeclared else ()
     text = (
         f"{min(earned):g} to {max(earned):g} in {len(earned)} episodes, within [{low:g}, {high:g}]"
     )
-    return Finding("rewards", True, text, warnings)
+    return Passed(text, warnings)
 
 
 MOST_CONSTANTS = 24
@@ -153,7 +152,7 @@ NEAR = 0.8
 worst degenerate player to the best play."""
 
 
-def degenerate_players(context: Context) -> Finding:
+def degenerate_players(context: Context) -> Passed:
     """The rewards of three players (always the same, copy the observation, random) and the best.
 
     Never fails, but warns if one of them comes close to the best play: a model learns nothing from
@@ -175,7 +174,7 @@ def degenerate_players(context: Context) -> Finding:
     text = f"{shown} (mean of {len(tasks)} tasks; same: {measured.best.player!r:.40})"
     if best is not None and not known:
         text += "; best play is the upper bound of reward_range"
-    return Finding("degenerate players", True, text, _warnings(scores, best), numbers)
+    return Passed(text, _warnings(scores, best), numbers)
 
 
 def _best(context: Context, tasks: list) -> tuple[float | None, bool]:  # type: ignore[type-arg]
@@ -223,7 +222,7 @@ HOSTILE: dict[str, str] = {
 }
 
 
-def hostile_actions(context: Context) -> Finding:
+def hostile_actions(context: Context) -> Passed:
     """Empty, huge, binary, injecting and repeated actions neither crash nor win.
 
     In games of luck they win no more tasks than the best constant action.
@@ -232,10 +231,10 @@ def hostile_actions(context: Context) -> Finding:
     tasks = measured.tasks
     scores = [score(context, name, always(text), tasks) for name, text in HOSTILE.items()]
     echo = score(context, "copy of the observation", copycat, tasks)
-    return _judged("hostile actions", scores, context, [*scores, echo, *measured.scores])
+    return _judged(scores, context, [*scores, echo, *measured.scores])
 
 
-def listing(context: Context) -> Finding:
+def listing(context: Context) -> Passed:
     """An action that lists all answers wins no more tasks than the best constant action."""
     measured = yardstick(context)
     tasks, words = measured.tasks, measured.vocabulary
@@ -249,7 +248,7 @@ def listing(context: Context) -> Finding:
         "short list with bracketed commas": f"[{_cut(', ', [word.strip('[]') for word in words])}]",
     }
     scores = [score(context, name, always(text), tasks) for name, text in lists.items()]
-    return _judged("list everything", scores, context, [*scores, *measured.scores])
+    return _judged(scores, context, [*scores, *measured.scores])
 
 
 def _cut(separator: str, words: list[str] | tuple[str, ...]) -> str:
@@ -258,20 +257,18 @@ def _cut(separator: str, words: list[str] | tuple[str, ...]) -> str:
     return text if len(text) <= MOST_LISTED else text[:MOST_LISTED].rpartition(separator)[0]
 
 
-def _judged(name: str, scores: list[Score], context: Context, everyone: list[Score]) -> Finding:
+def _judged(scores: list[Score], context: Context, everyone: list[Score]) -> Passed:
     crashed = [each for each in everyone if each.errors]
     if crashed:
-        text = f"{crashed[0].player!r:.60} raised: {last_line(crashed[0].errors[0])}"
-        return Finding(name, False, text)
+        raise Fault(f"{crashed[0].player!r:.60} raised: {last_line(crashed[0].errors[0])}")
     constants = yardstick(context)
     allowed = constants.most_wins / len(constants.tasks)
     best = max(scores, key=lambda each: each.wins / each.trials)
     if best.wins / best.trials > allowed:
-        text = (
+        raise Fault(
             f"{best.player} wins {best.wins} of {best.trials} tasks; the best of "
             f"{len(constants.scores)} constant actions wins {constants.most_wins} of "
             f"{len(constants.tasks)}"
         )
-        return Finding(name, False, text)
     most = f"most wins {best.wins} of {best.trials}"
-    return Finding(name, True, f"{len(scores)} kinds, none crashes, {most}")
+    return Passed(f"{len(scores)} kinds, none crashes, {most}")

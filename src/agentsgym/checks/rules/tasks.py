@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.checks.context import Context, Finding
+from agentsgym.checks.context import Context, Fault, Passed
 from agentsgym.checks.playing import agent_texts, always, play_alone, random_player, replay, taken
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
@@ -18,7 +18,7 @@ from agentsgym.types import Message, Rollout
 from agentsgym.types.reward_placement import per_token_rewards
 
 
-def tasks(context: Context) -> Finding:
+def tasks(context: Context) -> Passed:
     """Both datasets exist, their rows name this environment, and no task is in both.
 
     An environment with a single task is accepted: both datasets then contain that task.
@@ -27,57 +27,47 @@ def tasks(context: Context) -> Finding:
     if train is None or held_out is None:
         missing = "get_train_dataset" if train is None else "get_eval_dataset"
         if context.extra:
-            return Finding("tasks", True, f"{len(context.extra)} given; {missing} is not defined")
-        return Finding("tasks", False, f"{missing} is not defined")
-    problem = _row_problem(context)
-    if problem:
-        return Finding("tasks", False, problem)
+            return Passed(f"{len(context.extra)} given; {missing} is not defined")
+        raise Fault(f"{missing} is not defined")
+    _check_rows(context.env)
     return _overlap(train, held_out)
 
 
-def _overlap(train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]) -> Finding:
+def _overlap(train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]) -> Passed:
     if not train or not held_out:
-        empty = "training" if not train else "evaluation"
-        return Finding("tasks", False, f"there are no {empty} tasks")
+        raise Fault(f"there are no {'evaluation' if train else 'training'} tasks")
     first, second = _keys(train), _keys(held_out)
     both = first & second
     if len(first) == 1 and first == second:
-        return Finding("tasks", True, "one task: every seed gives the same one")
+        return Passed("one task: every seed gives the same one")
     if both:
-        example = min(both)
-        text = f"{len(both)} of {len(second)} evaluation tasks are training tasks: {example[:100]}"
-        return Finding("tasks", False, text)
+        shared = f"{len(both)} of {len(second)} evaluation tasks are training tasks"
+        raise Fault(f"{shared}: {min(both)[:100]}")
     repeated = len(train) - len(first)
     warnings = (f"{repeated} training tasks are duplicates",) if repeated else ()
-    return Finding(
-        "tasks",
-        True,
-        f"{len(train)} training tasks, {len(held_out)} other evaluation tasks",
-        warnings,
-    )
+    return Passed(f"{len(train)} training tasks, {len(held_out)} other evaluation tasks", warnings)
 
 
 def _keys(rows: Sequence[Mapping[str, Any]]) -> set[str]:
     return {json.dumps(row, sort_keys=True, default=repr) for row in rows}
 
 
-def _row_problem(context: Context) -> str | None:
-    """The first problem in the datasets' first rows."""
-    env = context.env
+def _check_rows(env: MultistepEnv) -> None:
+    """Raise Fault with the first problem in the datasets' first rows."""
     for dataset in (env.get_train_dataset(), env.get_eval_dataset()):
         for number, row in enumerate(dataset.select(range(min(4, len(dataset))))):
             try:
                 checked = check_row(row, number)
             except ValueError as error:
-                return str(error)
+                raise Fault(str(error)) from error
             if checked["env_class_path"] != env.class_path:
-                return f"row {number} names {checked['env_class_path']!r}, not {env.class_path!r}"
+                named = checked["env_class_path"]
+                raise Fault(f"row {number} names {named!r}, not {env.class_path!r}")
             if checked["env_config"] != env.env_config:
-                return f"row {number} has a different env_config than the environment"
-    return None
+                raise Fault(f"row {number} has a different env_config than the environment")
 
 
-def masks(context: Context) -> Finding:
+def masks(context: Context) -> Passed:
     """The masked tokens decode to the actions and nothing else; only they carry rewards.
 
     Played with a tokenizer that has a chat template and, without tools, with one that has none.
@@ -94,24 +84,21 @@ def masks(context: Context) -> Finding:
         env = context.make(byte_tokenizer(chat, tools))
         for task, script in zip(tasks, scripts, strict=True):
             rollout = env.run_trial([task], ScriptedAgent(script)).rollouts[0]
-            problem = _problem(env, rollout)
-            if problem:
-                return Finding("masks", False, problem)
+            _check_masks(env, rollout)
             tokens += sum(len(row.token_ids) for row in rollout.rows)
             agent_tokens += rollout.agent_tokens
-    text = f"{agent_tokens} agent tokens of {tokens} in {len(ways) * len(tasks)} trials"
-    return Finding("masks", True, text)
+    return Passed(f"{agent_tokens} agent tokens of {tokens} in {len(ways) * len(tasks)} trials")
 
 
-def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
+def _check_masks(env: MultistepEnv, rollout: Rollout) -> None:
     if rollout.error:
-        return f"a trial raised: {last_line(rollout.error)}"
+        raise Fault(f"a trial raised: {last_line(rollout.error)}")
     for row, rewards in zip(rollout.rows, per_token_rewards(rollout), strict=True):
         if len(rewards) != len(row.token_ids):
-            return f"a row has {len(row.token_ids)} ids and {len(rewards)} rewards"
+            raise Fault(f"a row has {len(row.token_ids)} ids and {len(rewards)} rewards")
         stray = np.count_nonzero(rewards[row.agent_token_mask == 0])
         if stray:
-            return f"{stray} rewards are on tokens that are not the agent's"
+            raise Fault(f"{stray} rewards are on tokens that are not the agent's")
     masked = [
         token for row in rollout.rows for token in row.token_ids[row.agent_token_mask == 1].tolist()
     ]
@@ -123,9 +110,8 @@ def _problem(env: MultistepEnv, rollout: Rollout) -> str | None:
     )
     assert env.tokenizer is not None
     decoded = env.tokenizer.decode(masked)
-    if decoded == spoken:
-        return None
-    return f"the masked tokens say {decoded[:80]!r}, the agent said {spoken[:80]!r}"
+    if decoded != spoken:
+        raise Fault(f"the masked tokens say {decoded[:80]!r}, the agent said {spoken[:80]!r}")
 
 
 def _spoken(env: MultistepEnv, message: Message) -> str:
@@ -139,7 +125,7 @@ def _spoken(env: MultistepEnv, message: Message) -> str:
 _SLOW = 20.0
 
 
-def speed(context: Context) -> Finding:
+def speed(context: Context) -> Passed:
     """Steps per second on one core, including the start of episodes. Never fails."""
     tasks = context.tasks(4)
     env = context.make(None)
@@ -154,4 +140,4 @@ def speed(context: Context) -> Finding:
     warnings = (f"fewer than {_SLOW:g} steps per second",) if rate < _SLOW else ()
     text = f"{rate:,.0f} steps/s; {begun * 1000:.2f} ms for an episode of empty actions"
     numbers = {"steps_per_second": rate, "empty_episode_seconds": begun}
-    return Finding("speed", True, text, warnings, numbers)
+    return Passed(text, warnings, numbers)
