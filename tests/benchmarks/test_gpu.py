@@ -129,10 +129,8 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n != "generation-0.5" else []) for n in REAL],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
 def test_a_part_without_a_server(name, tmp_path):
     outcome = real_part(name, tmp_path)
     assert outcome["status"] == "done", outcome["reason"]
