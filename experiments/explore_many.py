@@ -239,9 +239,9 @@ def groups_table(results: Sequence[Mapping[str, Any]]) -> str:
             "n",
             "parameters",
             "trained families",
-            "new families, known use",
+            "new families, the preset's kinds of use",
             "its seeds",
-            "new use",
+            "new families, other kinds",
             "CPU seconds: warm start, GRPO",
         ]
     ]
@@ -267,6 +267,7 @@ def _row(
     families = list(cell.families)
     if families == ["train"]:
         families = [name for name, family in FAMILIES.items() if family.part == "train"]
+    other = [name for name in NEW_USE if name not in families]
     seconds = [r["cpu_seconds"] for r in runs]
     return [
         name,
@@ -275,7 +276,7 @@ def _row(
         mean_of([information(one, families) for one in figures]),
         mean_of(known),
         ", ".join(f"{value:.2f}" for value in known),
-        mean_of([information(one, NEW_USE) for one in figures]),
+        mean_of([information(one, other) for one in figures]),
         ", ".join(f"{np.median([s[k] for s in seconds]):.0f}" for k in range(1 + trained)),
     ]
 
