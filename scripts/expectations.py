@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from agentsgym.envs.exploration import BestPlayer, Claim, Inform, Plan
 from agentsgym.envs.exploration.best_play import Beliefs, Move
-from agentsgym.envs.mastermind import CodeSpace, ExactPlayer, TrialPlan
+from agentsgym.envs.mastermind import ExactPlayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +78,33 @@ class Guessed:
     guesses: tuple[float, ...]
 
 
-def guessed(space: CodeSpace, player: ExactPlayer, plan: TrialPlan, *known: int) -> Guessed:
+def guessed(player: ExactPlayer, *known: int) -> Guessed:
     """The expectations of a player of Mastermind over all codes in these sets, equally likely. The
     player knows in which of the sets the code is."""
-    wins, guesses = [0.0] * plan.episodes, [0.0] * plan.episodes
-    pending = [(candidates, 0, plan.steps) for candidates in known]
+    space, steps, episodes = player.space, player.steps, len(player.weights)
+    wins, guesses = [0.0] * episodes, [0.0] * episodes
+    pending = [(candidates, 0, steps) for candidates in known]
     while pending:
         candidates, episode, left = pending.pop()
-        if episode == plan.episodes:
+        if episode == episodes:
             continue
         guesses[episode] += candidates.bit_count()
         for answer, part in space.split(candidates, player.choose(candidates, episode, left)):
             won = answer == space.win
             wins[episode] += won
             over = won or left == 1
-            pending.append((part, episode + 1, plan.steps) if over else (part, episode, left - 1))
+            pending.append((part, episode + 1, steps) if over else (part, episode, left - 1))
     count = sum(candidates.bit_count() for candidates in known)
-    score = sum(plan.weight(e) * wins[e] for e in range(plan.episodes))
+    score = sum(weight * won for weight, won in zip(player.weights, wins, strict=True))
     return Guessed(score / count, tuple(w / count for w in wins), tuple(g / count for g in guesses))
 
 
-def guessed_with_hint(space: CodeSpace, player: ExactPlayer, plan: TrialPlan) -> Guessed:
+def guessed_with_hint(player: ExactPlayer) -> Guessed:
     """The player's expectations after one opening hint, averaged over all codes and hints.
 
     A hint is a code other than the secret, each equally likely, with its feedback.
     """
+    space = player.space
     hints = (space.parts(guess) for guess in range(len(space)))
     parts = (part for hint in hints for answer, part in hint.items() if answer != space.win)
-    return guessed(space, player, plan, *parts)
+    return guessed(player, *parts)

@@ -15,7 +15,7 @@ import yaml
 from agentsgym import make
 from agentsgym.envs.bandit import FiniteHorizon, trial_weights
 from agentsgym.envs.exploration import BestPlayer
-from agentsgym.envs.mastermind import ExactPlayer, TrialPlan
+from agentsgym.envs.mastermind import ExactPlayer
 from bandit_players import best_policy, expected_successes
 from expectations import RandomPlayer, explored, guessed_with_hint
 
@@ -92,9 +92,9 @@ def bandit() -> dict[str, Any]:
 def mastermind() -> dict[str, Any]:
     config = {"colors": 6, "length": 2, "max_steps_per_episode": 2, **TRIAL}
     env = make("Mastermind", env_config=config)
-    space, steps, one = env.space, 2, TrialPlan(2)
-    best = guessed_with_hint(space, ExactPlayer(space, env.plan), env.plan).wins
-    alone = guessed_with_hint(space, ExactPlayer(space, one), one).score
+    space, steps = env.space, 2
+    best = guessed_with_hint(env.best_play).wins
+    alone = guessed_with_hint(ExactPlayer(space, steps)).score
     chance = 1 - (1 - 1 / len(space)) ** steps
     codes = [f"{a} {b}" for a in env.color_names for b in env.color_names]
     tasks = [{"solution": code, "seed": FIRST_SEED + k} for k in range(2) for code in mixed(codes)]

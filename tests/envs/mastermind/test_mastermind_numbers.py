@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentsgym.envs.mastermind import CodeSpace, ExactPlayer, TrialPlan
+from agentsgym.envs.known_game import episode_weights
+from agentsgym.envs.mastermind import CodeSpace, ExactPlayer
 from agentsgym.envs.mastermind.codes import Feedback, feedback
 from expectations import guessed, guessed_with_hint
 
@@ -47,10 +48,13 @@ def test_parts_are_what_feedback_says(colors, length):
             assert parts[feedback(space.codes[guess], code)] >> i & 1
 
 
-def values(colors, length, *plan):
-    space = CodeSpace(colors, length)
-    trial = TrialPlan(*plan)
-    return guessed(space, ExactPlayer(space, trial), trial, space.everything)
+def player_of(size, steps, *trial):
+    return ExactPlayer(CodeSpace(*size), steps, episode_weights(*trial))
+
+
+def values(colors, length, *trial):
+    player = player_of((colors, length), *trial)
+    return guessed(player, player.space.everything)
 
 
 def test_two_colors_two_pegs_by_hand():
@@ -66,10 +70,8 @@ def test_two_colors_two_pegs_by_hand():
 def test_two_colors_two_pegs_after_a_hint_by_hand():
     # The hint 00 leaves 01 and 10 (2/3 of its codes) or 11 (1/3); the hint 01 leaves 10 (1/3) or
     # 00 and 11 (2/3).
-    space = CodeSpace(2, 2)
     for steps, wins, guesses in ((1, 2 / 3, 1.0), (2, 1.0, 4 / 3)):
-        plan = TrialPlan(steps)
-        one = guessed_with_hint(space, ExactPlayer(space, plan), plan)
+        one = guessed_with_hint(player_of((2, 2), steps))
         assert one.wins == pytest.approx((wins,)) and one.guesses == pytest.approx((guesses,))
 
 
@@ -90,17 +92,17 @@ def test_fewest_guesses_on_average():
     assert values(4, 3, 6).guesses == (206 / 64,)
 
 
-def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
+def brute_force(space, steps, weights):
     """The best score by plain search over all guesses and all candidate sets."""
 
     @functools.cache
     def value(known: frozenset[int], episode: int, left: int) -> float:
-        if episode == plan.episodes:
+        if episode == len(weights):
             return 0.0
         return max(after(known, guess, episode, left) for guess in range(len(space)))
 
     def after(known: frozenset[int], guess: int, episode: int, left: int) -> float:
-        weight, total = plan.weight(episode), 0.0
+        weight, total = weights[episode], 0.0
         for answer in {feedback(space.codes[guess], space.codes[i]) for i in known}:
             part = frozenset(
                 i for i in known if feedback(space.codes[guess], space.codes[i]) == answer
@@ -108,14 +110,14 @@ def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
             won = answer.place == space.length
             total += weight * won
             over = won or left == 1
-            total += value(part, episode + over, plan.steps if over else left - 1)
+            total += value(part, episode + over, steps if over else left - 1)
         return total
 
-    return value(frozenset(range(len(space))), 0, plan.steps) / len(space)
+    return value(frozenset(range(len(space))), 0, steps) / len(space)
 
 
 @pytest.mark.parametrize(
-    ("size", "plan"),
+    ("size", "trial"),
     [
         ((2, 2), (2, 1, 0)),
         ((3, 2), (3, 1, 0)),
@@ -124,13 +126,12 @@ def brute_force(space: CodeSpace, plan: TrialPlan) -> float:
         ((2, 3), (2, 2, 1)),
     ],
 )
-def test_exact_play_against_plain_search(size, plan):
-    space, trial = CodeSpace(*size), TrialPlan(*plan)
-    best = brute_force(space, trial)
-    result = guessed(space, ExactPlayer(space, trial), trial, space.everything)
-    assert result.score == pytest.approx(best)
+def test_exact_play_against_plain_search(size, trial):
+    player = player_of(size, *trial)
+    best = brute_force(player.space, player.steps, player.weights)
+    assert guessed(player, player.space.everything).score == pytest.approx(best)
 
 
 def test_what_is_too_large_is_refused():
     with pytest.raises(ValueError, match="at most 64 codes"):
-        ExactPlayer(CodeSpace(5, 3), TrialPlan(3))
+        ExactPlayer(CodeSpace(5, 3), 3)

@@ -5,9 +5,8 @@ Ties go to a guess that may be the code itself, then to the earlier code, so pla
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from agentsgym.envs.known_game import episode_weights, lowest
+from agentsgym.envs.known_game import lowest
 from agentsgym.envs.mastermind.codes import CodeSpace, Feedback
 
 MAX_EXACT_CODES = 64
@@ -15,25 +14,11 @@ _TIE = 1e-12
 _HURRY = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class TrialPlan:
-    """A trial with one code, in which the player remembers its earlier episodes.
-
-    Each of `episodes` has at most `steps` guesses and ends with the right one. The score is the
-    share of episodes after the first `free_shots` that are won.
-    """
-
-    steps: int
-    episodes: int = 1
-    free_shots: int = 0
-
-    def weight(self, episode: int) -> float:
-        """The share of an episode's reward in the score."""
-        return episode_weights(self.episodes, self.free_shots)[episode]
-
-
 class ExactPlayer:
     """Maximizes the expected score of the whole trial, by dynamic programming over candidate sets.
+
+    An episode has at most `steps` guesses and ends with the right one, which earns its share of the
+    score, `weights[episode]`. The code stays the same, and the player remembers earlier episodes.
 
     V(S, e, k), summed over the codes in S with k guesses left in episode e of weight w, is the
     maximum over guesses g of [g ∈ S]·(w + K(e+1)) + Σ_f V(S_f, e, k−1), where f runs over the other
@@ -42,17 +27,16 @@ class ExactPlayer:
     per guess). Bounds prune the search. Raises ValueError above `MAX_EXACT_CODES` codes.
     """
 
-    def __init__(self, space: CodeSpace, plan: TrialPlan) -> None:
+    def __init__(self, space: CodeSpace, steps: int, weights: Sequence[float] = (1.0,)) -> None:
         if len(space) > MAX_EXACT_CODES:
             raise ValueError(
                 f"exact play allows at most {MAX_EXACT_CODES} codes, there are {len(space)}"
             )
-        self._space = space
-        self._plan = plan
-        self._wins = [plan.weight(episode) for episode in range(plan.episodes)]
-        self._known = [
-            sum(self._wins[e:]) - _HURRY * (plan.episodes - e) for e in range(plan.episodes + 1)
-        ]
+        self.space = space
+        self.steps = steps
+        self.weights = tuple(weights)
+        episodes = len(weights)
+        self._known = [sum(weights[e:]) - _HURRY * (episodes - e) for e in range(episodes + 1)]
         self._most_parts = max(len(space.parts(guess)) for guess in range(len(space)))
         self._solved: dict[tuple[int, int, int], tuple[float, int]] = {}
 
@@ -72,10 +56,10 @@ class ExactPlayer:
         ceiling = self._bound(candidates.bit_count(), episode, left)
         best, highest = lowest(candidates), -math.inf
         seen = set()
-        for guess in _possible_first(self._space, candidates):
-            parts = self._space.split(candidates, guess)
-            shape = tuple(sorted((part, answer == self._space.win) for answer, part in parts))
-            if shape in seen or (len(parts) == 1 and parts[0][0] != self._space.win):
+        for guess in _possible_first(self.space, candidates):
+            parts = self.space.split(candidates, guess)
+            shape = tuple(sorted((part, answer == self.space.win) for answer, part in parts))
+            if shape in seen or (len(parts) == 1 and parts[0][0] != self.space.win):
                 continue
             seen.add(shape)
             value = self._guess_value(parts, episode, left, highest)
@@ -92,12 +76,12 @@ class ExactPlayer:
         value = -_HURRY * sum(part.bit_count() for _, part in parts)
         following = []
         for answer, part in parts:
-            if answer == self._space.win:
-                value += self._wins[episode] + self._known[episode + 1]
+            if answer == self.space.win:
+                value += self.weights[episode] + self._known[episode + 1]
             elif left > 1:
                 following.append((part, episode, left - 1))
-            elif episode + 1 < self._plan.episodes:
-                following.append((part, episode + 1, self._plan.steps))
+            elif episode + 1 < len(self.weights):
+                following.append((part, episode + 1, self.steps))
         hopes = [self._bound(part.bit_count(), e, k) for part, e, k in following]
         hope = value + sum(hopes)
         for place, bound in zip(following, hopes, strict=True):
@@ -113,7 +97,7 @@ class ExactPlayer:
         total, parts, rest = 0.0, 1, count
         for guesses in range(1, left + 1):
             solved = min(parts, rest)
-            total += solved * (self._wins[episode] - _HURRY * guesses + later)
+            total += solved * (self.weights[episode] - _HURRY * guesses + later)
             rest, parts = rest - solved, parts * (self._most_parts - 1)
         return total + rest * (later - _HURRY * left)
 

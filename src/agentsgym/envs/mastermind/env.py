@@ -8,8 +8,8 @@ from typing import Any, TypedDict
 from pydantic import Field
 
 from agentsgym.envs.action_text import with_form
-from agentsgym.envs.known_game import KnownGame, members
-from agentsgym.envs.mastermind.best_play import ExactPlayer, TrialPlan
+from agentsgym.envs.known_game import KnownGame, episode_weights, members
+from agentsgym.envs.mastermind.best_play import ExactPlayer
 from agentsgym.envs.mastermind.codes import (
     COLORS,
     Clues,
@@ -184,14 +184,11 @@ class MastermindEnv(KnownGame):
     # -- the best play --------------------------------------------------------------------------
 
     @property
-    def plan(self) -> TrialPlan:
-        """The trial that a player plays: all episodes if they carry, else one episode."""
-        return TrialPlan(self.config.max_steps_per_episode, *self.played_as_one)
-
-    @property
     def best_play(self) -> ExactPlayer:
         """The optimal player of the configured trial. Raises ValueError above 64 codes."""
-        self._best_play = self._best_play or ExactPlayer(self.space, self.plan)
+        self._best_play = self._best_play or ExactPlayer(
+            self.space, self.config.max_steps_per_episode, episode_weights(*self.played_as_one)
+        )
         return self._best_play
 
     def prepare(self, kind: str = "best") -> None:
