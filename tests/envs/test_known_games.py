@@ -85,7 +85,9 @@ def test_equal_knowledge_has_equal_anchors(name, config, task, actions, others):
     [
         *itertools.product(["Bandit", "Explore", "Mastermind", "TwentyQuestions"], [{}]),
         ("Bandit", {"probabilities": [0.5, 0.5, 1.5]}),
+        ("Bandit", {"seed": -1}),
         ("Explore", {"seed": "1"}),
+        ("Explore", {"seed": True}),
         ("Mastermind", {"solution": "red red", "seed": 0.5}),
         ("TwentyQuestions", {"solution": " "}),
         ("TwentyQuestions", {"solution": "dog", "seed": "1"}),

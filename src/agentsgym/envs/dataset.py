@@ -24,6 +24,8 @@ class TaskRow(TypedDict):
     task_data: dict[str, Any]
 
 
+FIRST_EVAL_SEED = 1_000_000
+"""The first held-out seed; `Tasks` allows no more seeds before it."""
 _COLUMNS = ("env_class_path", "env_config", "task_data")
 _JSON_HINT = "; a text column stores dicts as JSON text: make it datasets.Json()"
 
@@ -134,6 +136,35 @@ class ListedTasks(MultistepEnv):
     def get_eval_dataset(self) -> Any:
         """The held-out tasks."""
         return task_dataset(self, self._tasks(True))
+
+
+class SeedTasks(ListedTasks):
+    """An environment whose tasks are seeds, by default 0, 1, …, and 1,000,000, 1,000,001, …, which
+    are held out."""
+
+    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
+        """A task must have a `seed`."""
+        try:
+            read_seed(task_data)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
+        settings: Any = self.config
+        first = FIRST_EVAL_SEED if held_out else 0
+        number = settings.eval_tasks if held_out else settings.train_tasks
+        return [{"seed": first + k} for k in range(number)]
+
+
+def read_seed(task_data: Mapping[str, Any], default: int | None = None) -> int:
+    """The seed of a task. Raises ValueError if it is no int from 0, or missing and no default."""
+    if "seed" not in task_data and default is None:
+        raise ValueError(f"task_data needs a 'seed' (an int from 0), got {short_repr(task_data)}")
+    seed = task_data.get("seed", default)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ValueError(f"task_data['seed'] must be an int from 0, got {short_repr(seed)}")
+    return seed
 
 
 def tasks_of(env: MultistepEnv, which: str) -> Any:

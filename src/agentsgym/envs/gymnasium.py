@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken, with_form
-from agentsgym.envs.dataset import ListedTasks
+from agentsgym.envs.dataset import SeedTasks, read_seed
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer, session_seed
-from agentsgym.types.text import short_repr
 
 EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
@@ -37,7 +36,7 @@ class Running:
     text: str = ""
 
 
-class GymnasiumEnv(ListedTasks):
+class GymnasiumEnv(SeedTasks):
     """A Gymnasium environment whose actions have names and whose observations become text.
 
     A subclass sets `env_id`, `actions` and `rules` and overrides `describe`; it may override
@@ -81,10 +80,8 @@ class GymnasiumEnv(ListedTasks):
 
     def begin(self, task_data: Mapping[str, Any]) -> Running:
         """Make and reset the raw environment of a task. Raises ValueError without a seed."""
-        problem = self.check_task(task_data)
-        if problem is not None:
-            raise ValueError(problem)
-        return self._reset(self._make(self.raw_options(task_data)), task_data["seed"])
+        seed = read_seed(task_data)
+        return self._reset(self._make(self.raw_options(task_data)), seed)
 
     def _make(self, options: Mapping[str, Any]) -> Any:
         gymnasium = importlib.import_module("gymnasium")
@@ -152,13 +149,6 @@ class GymnasiumEnv(ListedTasks):
         return next(iter(self.actions))
 
     # -- tasks ----------------------------------------------------------------------------------
-
-    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task must have a `seed`."""
-        seed = task_data.get("seed")
-        if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
-            return None
-        return f"task_data needs a 'seed' (an int from 0), got {short_repr(task_data)}"
 
     def _tasks(self, held_out: bool) -> list[dict[str, int]]:
         """Tasks that differ from each other; a single one if every seed gives the same task."""

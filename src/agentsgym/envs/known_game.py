@@ -7,7 +7,7 @@ player from that.
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import ListedTasks
+from agentsgym.envs.dataset import SeedTasks
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
 from agentsgym.types.names import ConfigError
 
-FIRST_EVAL_SEED = 1_000_000
 Draw = Callable[[Any, random.Random, dict[str, Any]], str]
 """Draws an action in a state; the dict is the player's own, empty at the start of an episode."""
 
@@ -98,7 +97,7 @@ class ReferenceEpisode(NamedTuple):
     steps: int
 
 
-class KnownGame(ListedTasks):
+class KnownGame(SeedTasks):
     """A game in which the best action follows from the state.
 
     A subclass defines `best_action`, `notes` and, if that takes long, `prepare`. Its states are
@@ -166,14 +165,6 @@ class KnownGame(ListedTasks):
         except ValueError as error:
             return str(error)
         return None
-
-    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
-        """By default the seeds 0, 1, …, and 1,000,000, 1,000,001, …, which are held out."""
-        settings: Any = self.config
-        if not held_out:
-            return [{"seed": k} for k in range(settings.train_tasks)]
-        first = max(FIRST_EVAL_SEED, settings.train_tasks)
-        return [{"seed": first + k} for k in range(settings.eval_tasks)]
 
     # -- the best play --------------------------------------------------------------------------
 

@@ -11,15 +11,12 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import SeedTasks
 from agentsgym.envs.randomness import GlobalRandomness
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types.text import short_repr
 
 __all__ = ["TextGymEnv", "TextGymError"]
-
-_FIRST_EVAL_SEED = 1_000_000
 
 
 class TextGymError(ValueError):
@@ -35,7 +32,7 @@ class RunningGym:
     text: str = ""
 
 
-class TextGymEnv(MultistepEnv):
+class TextGymEnv(SeedTasks):
     """An environment of another library; a subclass defines `make_gym`.
 
     `task_data["seed"]` seeds the foreign environment: as the argument `seed` of its `reset`, if it
@@ -121,15 +118,6 @@ class TextGymEnv(MultistepEnv):
         if isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0:
             return None
         return f"'seed' must be a whole number from 0, got {short_repr(seed)}"
-
-    def get_train_dataset(self) -> Any:
-        """The seeds from 0 on."""
-        return task_dataset(self, [{"seed": k} for k in range(self.config.train_tasks)])
-
-    def get_eval_dataset(self) -> Any:
-        """The seeds from 1,000,000 on."""
-        seeds = range(_FIRST_EVAL_SEED, _FIRST_EVAL_SEED + self.config.eval_tasks)
-        return task_dataset(self, [{"seed": k} for k in seeds])
 
 
 def _answer(returned: Any) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:

@@ -22,6 +22,7 @@ from agentsgym.envs.bandit.best_play import (
     observe,
     trial_weights,
 )
+from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.known_game import KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
@@ -197,9 +198,7 @@ def read_task(
 
     `seed` is an int (0 if only `probabilities` are given, which then are the arms).
     """
-    seed = task_data.get("seed", 0 if "probabilities" in task_data else None)
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ValueError(f"task_data needs a 'seed' (an int) or 'probabilities', got {task_data!r}")
+    seed = read_seed(task_data, 0 if "probabilities" in task_data else None)
     values = task_data.get("probabilities")
     if values is None:
         rng = random.Random(f"bandit-{seed}")

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Protocol, TypedDict
 
 from pydantic import Field
 
+from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.best_play import (
     Beliefs,
     BestPlayer,
@@ -264,14 +265,6 @@ def _own_facts(move: Move, question: Question) -> Move:
         return move
     fact = question.fact if move.fact == 0 else move.fact - (move.fact <= question.fact)
     return Inform(fact, move.query)
-
-
-def read_seed(task_data: Mapping[str, Any]) -> int:
-    """The seed of a task. Raises ValueError if there is none."""
-    seed = task_data.get("seed")
-    if not isinstance(seed, int) or isinstance(seed, bool):
-        raise ValueError(f"task_data needs a 'seed' (an int), got {task_data!r}")
-    return seed
 
 
 def answer(plan: Plan, state: ExploreState, move: Move) -> News:

@@ -7,13 +7,13 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from agentsgym.envs.action_text import with_form
+from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.base import (
     Case,
     ExplorationGame,
     ExplorationSettings,
     ExploreState,
     Question,
-    read_seed,
 )
 from agentsgym.envs.exploration.best_play import BestPlayer, Plan
 from agentsgym.envs.exploration.games import FACT_NAMES, Game

@@ -9,18 +9,18 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from agentsgym.envs.action_text import names_any, read_action, with_form
+from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.base import (
     Case,
     ExplorationGame,
     ExplorationSettings,
     ExploreState,
     Question,
-    read_seed,
 )
 from agentsgym.envs.exploration.best_play import Claim, Inform, Move, News, Plan
 from agentsgym.envs.exploration.families import FAMILIES, Draft, drawn, families_of
 from agentsgym.envs.exploration.language import PARTS, Language, Part
-from agentsgym.envs.known_game import FIRST_EVAL_SEED, episode_weights
+from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.settings import Carry
 from agentsgym.types import Tokenizer
 
@@ -205,7 +205,6 @@ class ExploreManyEnv(ExplorationGame):
         families = [n for name in chosen for n in (families_of(name) if name in PARTS else [name])]
         words = config.eval_words if held_out else config.words
         patterns = config.eval_patterns if held_out else config.patterns
-        first = max(FIRST_EVAL_SEED, config.train_tasks) if held_out else 0
-        for k in range(config.eval_tasks if held_out else config.train_tasks):
+        for k, task in enumerate(super()._tasks(held_out)):
             family = families[k % len(families)]
-            yield {"seed": first + k, "family": family, "words": words, "patterns": patterns}
+            yield {**task, "family": family, "words": words, "patterns": patterns}

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 from pydantic import Field
 
 from agentsgym.envs.action_text import with_form
+from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.known_game import KnownGame, episode_weights, members
 from agentsgym.envs.mastermind.best_play import ExactPlayer
 from agentsgym.envs.mastermind.codes import (
@@ -41,7 +42,6 @@ class CodeState(TypedDict):
     """
 
     solution: Code
-    seed: int
     hints: Clues
     trial: TrialInfo
     clues: Clues
@@ -95,7 +95,6 @@ class MastermindEnv(KnownGame):
             possible = self.space.narrow(possible, hint, answer)
         return CodeState(
             solution=solution,
-            seed=int(task_data.get("seed", 0)),
             hints=hints,
             trial=self.trial_info(),
             clues=hints,
@@ -160,13 +159,13 @@ class MastermindEnv(KnownGame):
 
     def read_task(self, task_data: Mapping[str, Any]) -> tuple[Code, Clues]:
         """(solution, hints with their feedback). Raises ValueError with the task's problem."""
-        text, seed = task_data.get("solution"), task_data.get("seed", 0)
+        text, seed = task_data.get("solution"), read_seed(task_data, 0)
         length = self.config.length
         code = read_code(text, self.color_names, length) if isinstance(text, str) else None
-        if code is None or not isinstance(seed, int) or isinstance(seed, bool):
+        if code is None:
             raise ValueError(
                 f"task_data needs a 'solution' of {length} words out of "
-                f"{', '.join(self.color_names)} and may have a 'seed' (an int), got {task_data!r}"
+                f"{', '.join(self.color_names)}, got {task_data!r}"
             )
         hints = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
         return code, tuple((hint, feedback(hint, code)) for hint in hints)

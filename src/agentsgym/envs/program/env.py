@@ -2,15 +2,14 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun
 from agentsgym.envs.program.server import program_server
@@ -41,7 +40,7 @@ class ProgramState:
     posted: tuple[float, ...] = ()
 
 
-class ProgramEnv(MultistepEnv):
+class ProgramEnv(ListedTasks):
     """A program that calls a model through the APIs of OpenAI or Anthropic, such as an agent that
     exists already. Each of its calls is a step; what it returns is the reward.
 
@@ -107,15 +106,9 @@ class ProgramEnv(MultistepEnv):
         """Run the program on a task and return its reward or rewards; may be async."""
         return self._function(task, client)
 
-    def get_train_dataset(self) -> Any:
-        """The tasks of the file `tasks`."""
-        return self._tasks("tasks")
-
-    def get_eval_dataset(self) -> Any:
-        """The tasks of the file `eval_tasks`."""
-        return self._tasks("eval_tasks")
-
-    def _tasks(self, key: str) -> Any:
+    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
+        """The tasks of the file `tasks` or `eval_tasks`."""
+        key = "eval_tasks" if held_out else "tasks"
         path = getattr(self.config, key)
         if path is None:
             raise ConfigError(f"{self.name}: env_config.{key} must name a file of tasks")
@@ -125,7 +118,7 @@ class ProgramEnv(MultistepEnv):
                 raise ConfigError(
                     f"{path}, line {number}: a task must be an object, got {short_repr(task)}"
                 )
-        return task_dataset(self, tasks)
+        return tasks
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ProgramState:
         return self._begin_episode(session_id, task_data, self.trial_info())

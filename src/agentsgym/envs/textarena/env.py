@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, create_model
 
 from agentsgym.envs.action_text import with_form
-from agentsgym.envs.dataset import ListedTasks
+from agentsgym.envs.dataset import FIRST_EVAL_SEED, SeedTasks, read_seed
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.envs.textarena.games import GAMES, ArenaGame, moves
@@ -21,14 +21,12 @@ from agentsgym.envs.textarena.play import (
     playable,
 )
 from agentsgym.types import Tokenizer
-from agentsgym.types.text import short_repr
 
-EVAL_SEEDS_BEGIN = 1_000_000
 _FORM = "Reply with one move in square brackets and nothing else."
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
 
 
-class TextArenaEnv(ListedTasks):
+class TextArenaEnv(SeedTasks):
     """One of TextArena's games; the subclass sets `game`.
 
     `task_data` is `{"seed": int}`. The last `[...]` of an action is its move. The game pays at its
@@ -62,10 +60,7 @@ class TextArenaEnv(ListedTasks):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Play:
-        problem = self.check_task(task_data)
-        if problem is not None:
-            raise ValueError(problem)
-        play = self._begin(task_data["seed"])
+        play = self._begin(read_seed(task_data))
         play.raw.state.error_allowance = self.config.error_allowance
         return play
 
@@ -109,13 +104,6 @@ class TextArenaEnv(ListedTasks):
 
     # -- tasks ----------------------------------------------------------------------------------
 
-    def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task must have a `seed`."""
-        seed = task_data.get("seed")
-        if isinstance(seed, int) and not isinstance(seed, bool):
-            return None
-        return f"task_data needs a 'seed' (an int), got {short_repr(task_data)}"
-
     @property
     def one_puzzle(self) -> bool:
         """Whether every seed gives the same puzzle, so that there is only one task."""
@@ -132,7 +120,7 @@ class TextArenaEnv(ListedTasks):
         """Distinct seeds; a single task, on both sides, if every seed gives the same puzzle."""
         if self.one_puzzle:
             return [{"seed": 0}]
-        seeds = self._playable_seeds(EVAL_SEEDS_BEGIN if held_out else 0)
+        seeds = self._playable_seeds(FIRST_EVAL_SEED if held_out else 0)
         count = self.config.eval_tasks if held_out else self.config.train_tasks
         return [{"seed": next(seeds)} for _ in range(count)]
 

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from agentsgym.envs.action_text import spoken, with_form
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.known_game import KnownGame, lowest, members
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution
 from agentsgym.envs.twenty_questions.answerer import Answerer, LLMAnswerer, TableAnswerer
@@ -132,12 +133,10 @@ class TwentyQuestionsEnv(KnownGame):
     # -- an episode -----------------------------------------------------------------------------
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> QuestionsState:
-        solution, seed = task_data.get("solution"), task_data.get("seed", 0)
+        solution = task_data.get("solution")
         if not isinstance(solution, str) or not solution.strip():
             raise ValueError(f"task_data needs a 'solution' (a word), got {short_repr(task_data)}")
-        if not isinstance(seed, int):
-            raise ValueError(f"task_data['seed'] must be an int, got {short_repr(seed)}")
-        hints = self.hints(solution, seed)
+        hints = self.hints(solution, read_seed(task_data, 0))
         possible = self.best_play.everything
         for key, value in hints:
             possible = self.best_play.agreeing(possible, key, value)

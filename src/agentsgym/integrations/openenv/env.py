@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import task_dataset
+from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
 from agentsgym.generation.http import Refused, read_key
 from agentsgym.integrations.openenv.client import (
@@ -48,7 +47,7 @@ def _check_address(url: str | None) -> str | None:
     return url
 
 
-class OpenEnvEnv(MultistepEnv):
+class OpenEnvEnv(ListedTasks):
     """Any server of the OpenEnv protocol; `base_url` names it.
 
     `task_data` are the arguments of the server's `reset`: `{"seed": int}`, or with `train_split`
@@ -193,22 +192,17 @@ class OpenEnvEnv(MultistepEnv):
             return f"task_data must be plain data, got {short_repr(dict(task_data))}"
         return None
 
-    def get_train_dataset(self) -> Any:
-        """Tasks of `train_split`, or seeds from 0. The server is asked whether a task is one."""
-        return self._dataset("train", 0)
-
-    def get_eval_dataset(self) -> Any:
-        """Tasks of `eval_split`, or other seeds."""
-        return self._dataset("eval", _EVAL_SEEDS)
-
-    def _dataset(self, which: str, first_seed: int) -> Any:
-        split = getattr(self.config, f"{which}_split")
-        number = getattr(self.config, f"{which}_tasks")
-        tasks: list[dict[str, Any]] = [{"seed": first_seed + k} for k in range(number)]
+    def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
+        """Tasks of `train_split` or `eval_split`; without it seeds from 0, or others that are held
+        out. The server is asked whether a task is one."""
+        config, first = self.config, _EVAL_SEEDS if held_out else 0
+        split = config.eval_split if held_out else config.train_split
+        number = config.eval_tasks if held_out else config.train_tasks
+        tasks: list[dict[str, Any]] = [{"seed": first + k} for k in range(number)]
         if split is not None:
             tasks = [{"split": split, "index": k} for k in range(number)]
         self._server.check(tasks[0])
-        return task_dataset(self, tasks)
+        return tasks
 
 
 def _info(seen: ServerAnswer) -> dict[str, Any]:

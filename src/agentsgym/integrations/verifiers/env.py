@@ -1,7 +1,7 @@
 """A taskset of verifiers as an environment: its episode is a program, whose model is the agent."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
@@ -11,7 +11,6 @@ from verifiers.v1.configs.agent import agent_config_fields
 from verifiers.v1.utils.decorators import discover_decorated
 from verifiers.v1.utils.loaders import load_environment, resolve_env_config
 
-from agentsgym.envs.dataset import task_dataset
 from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.envs.program.run import ClientSettings
 from agentsgym.envs.settings import Tasks
@@ -169,17 +168,12 @@ class VerifiersEnv(ProgramEnv):
         data = task_type.data_type().model_validate(dict(task_data))
         return task_type(data, taskset.config.task)
 
-    def get_train_dataset(self) -> Any:
-        """The file `tasks`; without it the first tasks but for those of the evaluation."""
-        if self.config.tasks is not None:
-            return super().get_train_dataset()
-        return task_dataset(self, self._split()[0])
-
-    def get_eval_dataset(self) -> Any:
-        """The file `eval_tasks`; without it those after the training's: at most a fifth."""
-        if self.config.eval_tasks is not None:
-            return super().get_eval_dataset()
-        return task_dataset(self, self._split()[1])
+    def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
+        """The files; without `tasks` the first tasks but for those of the evaluation, and without
+        `eval_tasks` those after the training's: at most a fifth."""
+        if (self.config.eval_tasks if held_out else self.config.tasks) is not None:
+            return super()._tasks(held_out)
+        return self._split()[held_out]
 
     def _split(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         train, held_out = self.config.train_tasks, self.config.held_out_tasks
