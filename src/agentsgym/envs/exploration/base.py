@@ -6,13 +6,14 @@ of a task differ only by their actions.
 
 import random
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Protocol, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 
+from agentsgym.envs.action_text import names_any, read_action
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.best_play import (
     Beliefs,
@@ -56,25 +57,47 @@ class Question:
     given: int = 0
 
 
-class Wording(Protocol):
-    """A game in words: what its moves are called, and what is answered."""
+class Wording:
+    """A game in words: what its moves are called, and what is answered.
 
-    @property
-    def claims(self) -> Sequence[str]:
-        """All paid actions."""
+    `claims` are the paid actions in the order of the values that they claim (see `first_claim`),
+    `informs` the informing ones.
+    """
 
-    @property
-    def informs(self) -> Mapping[str, Inform]:
-        """All informing actions."""
+    def __init__(self, claims: Iterable[str], informs: Mapping[str, Inform]) -> None:
+        self.claims, self.informs = tuple(claims), informs
+        self._names = {move: text for text, move in informs.items()}
+        self._by_key = {self.key(text): text for text in (*self.claims, *informs)}
+
+    @abstractmethod
+    def key(self, text: str) -> tuple[str, ...]:
+        """The words by which an action is known."""
+
+    @abstractmethod
+    def say_answer(self, answer: News, question: Question) -> str:
+        """The answer to a query, or whether a claim is right."""
+
+    def first_claim(self, question: Question) -> int:
+        """The number of the paid action that claims value 0. After the last one comes number 0."""
+        return 0
 
     def say(self, move: Move, question: Question) -> str:
         """A move as an action."""
+        if isinstance(move, Inform):
+            return self._names[move]
+        return self.claims[(move.value + self.first_claim(question)) % len(self.claims)]
 
     def read_move(self, action: str, question: Question) -> Move | None:
-        """The move in an agent's text; None if it has none, or several."""
-
-    def say_answer(self, answer: News, question: Question) -> str:
-        """The answer to a query, or whether a claim is right."""
+        """The move in an agent's text (see `read_action`); None if it has none, or several."""
+        text = read_action(
+            action,
+            lambda part: self._by_key.get(self.key(part)),
+            lambda part: names_any(part, self._by_key.values()),
+        )
+        if text is None or text in self.informs:
+            return None if text is None else self.informs[text]
+        number = self.claims.index(text)
+        return Claim((number - self.first_claim(question)) % len(self.claims))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,12 @@ A game is data: `Words` has its sentences, and `Queries` says what an informing 
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 
-from agentsgym.envs.action_text import names_any, read_action
-from agentsgym.envs.exploration.base import Question
-from agentsgym.envs.exploration.best_play import Claim, Inform, Move, News, Queries
+from agentsgym.envs.exploration.base import Question, Wording
+from agentsgym.envs.exploration.best_play import Inform, News, Queries
 
 FACT_NAMES = ("red", "blue", "green", "yellow", "white", "black")
 _FILLERS = frozenset(
@@ -54,7 +52,7 @@ GAMES = {name: Words(**words) for name, words in json.loads(_FILE.read_text("utf
 """The games by their names."""
 
 
-class Game:
+class Game(Wording):
     """A game with `choices` possible values for each of `facts` hidden facts.
 
     A place is a box. Of switches, `choices` is a power of two, and bit k of a value says whether
@@ -66,6 +64,15 @@ class Game:
         self.words = GAMES[name]
         self.choices = choices
         self.facts = facts
+        claim, inform, queries = self.words.claim, self.words.inform, range(len(self.queries))
+        super().__init__(
+            (claim.format(claim=self._claim(number)) for number in range(choices)),
+            {
+                inform.format(color=self.color(fact), query=query + 1).strip(): Inform(fact, query)
+                for fact in range(facts)
+                for query in queries
+            },
+        )
 
     @cached_property
     def queries(self) -> Queries:
@@ -105,7 +112,7 @@ class Game:
             name = names[answer.value] if names else answer.value + 1
             return self.words.reply.format(color=color, query=move.query + 1, answer=name)
         form = self.words.right if answer.value else self.words.wrong
-        claim = self._claim(self._number(move.value, question))
+        claim = self._claim((move.value + self.first_claim(question)) % self.choices)
         return form.format(color=color, claim=claim, given=question.given + 1)
 
     def color(self, fact: int) -> str:
@@ -118,43 +125,14 @@ class Game:
 
     # -- what the agent says --------------------------------------------------------------------
 
-    @cached_property
-    def claims(self) -> tuple[str, ...]:
-        """All paid actions."""
-        form = self.words.claim
-        return tuple(form.format(claim=self._claim(number)) for number in range(self.choices))
+    def key(self, text: str) -> tuple[str, ...]:
+        """The words that matter; only the first one's place does."""
+        words = [word for word in _WORD.findall(text.casefold()) if word not in _FILLERS]
+        return (*words[:1], *sorted(words[1:]))
 
-    @cached_property
-    def informs(self) -> Mapping[str, Inform]:
-        """All informing actions."""
-        form, queries = self.words.inform, range(len(self.queries))
-        informs = [Inform(fact, query) for fact in range(self.facts) for query in queries]
-        return {
-            form.format(color=self.color(one.fact), query=one.query + 1).strip(): one
-            for one in informs
-        }
-
-    def say(self, move: Move, question: Question) -> str:
-        """A move as an action."""
-        if isinstance(move, Claim):
-            return self.claims[self._number(move.value, question)]
-        return next(text for text, inform in self.informs.items() if inform == move)
-
-    def read_move(self, action: str, question: Question) -> Move | None:
-        """The move in an agent's text (see `read_action`); None if it has none, or several."""
-        text = read_action(
-            action,
-            lambda part: self._by_key.get(_key(part)),
-            lambda part: names_any(part, self._by_key.values()),
-        )
-        if text is None or text in self.informs:
-            return None if text is None else self.informs[text]
-        number = self.claims.index(text)
-        return Claim((number - question.given) % self.choices if self.name == "rule" else number)
-
-    def _number(self, value: int, question: Question) -> int:
-        """The paid action that claims a value."""
-        return (question.given + value) % self.choices if self.name == "rule" else value
+    def first_claim(self, question: Question) -> int:
+        """Of a rule, what the machine gives if it adds nothing."""
+        return question.given if self.name == "rule" else 0
 
     def _claim(self, number: int) -> str:
         """A paid action's number or, of switches, all numbers."""
@@ -162,18 +140,8 @@ class Game:
             return str(number + 1)
         return " ".join(str(k + 1) for k in range(self.count) if number >> k & 1) or "none"
 
-    @cached_property
-    def _by_key(self) -> Mapping[tuple[str, ...], str]:
-        return {_key(text): text for text in (*self.claims, *self.informs)}
-
 
 def _list(facts: int, form: str = "{}") -> str:
     """ "red, blue and green", each in a form."""
     *most, last = (form.format(color) for color in FACT_NAMES[:facts])
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def _key(text: str) -> tuple[str, ...]:
-    """The words that matter; only the first one's place does."""
-    words = [word for word in _WORD.findall(text.casefold()) if word not in _FILLERS]
-    return (*words[:1], *sorted(words[1:]))

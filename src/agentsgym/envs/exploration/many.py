@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from agentsgym.envs.action_text import names_any, read_action, with_form
+from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.base import (
     Case,
@@ -16,8 +16,9 @@ from agentsgym.envs.exploration.base import (
     ExplorationSettings,
     ExploreState,
     Question,
+    Wording,
 )
-from agentsgym.envs.exploration.best_play import Claim, Inform, Move, News, Plan
+from agentsgym.envs.exploration.best_play import Claim, Inform, News, Plan
 from agentsgym.envs.exploration.families import FAMILIES, Draft, drawn, families_of
 from agentsgym.envs.exploration.language import PARTS, Language, Part
 from agentsgym.envs.known_game import episode_weights
@@ -61,39 +62,26 @@ class ExploreManySettings(ExplorationSettings):
         return names
 
 
-class DrawnWords:
+class DrawnWords(Wording):
     """A drawn game in words. Paid actions and informing ones begin with words of their own."""
 
     def __init__(self, draft: Draft, language: Language) -> None:
+        looks = [f"{language.look} {name}" for name in draft.arguments] or [language.look]
+        several = draft.facts > 1
+        super().__init__(
+            (f"{language.pay} {claim}" for claim in draft.claims),
+            {look: Inform(k, 0) if several else Inform(0, k) for k, look in enumerate(looks)},
+        )
         self._draft = draft
         self._reply = language.pattern("reply")
         self._about = language.pattern("about")
         lines = [*draft.lines, language.say("pay")]
         language.rng.shuffle(lines)
         self.rules = " ".join(lines)
-        self.claims = tuple(f"{language.pay} {claim}" for claim in draft.claims)
-        looks = [f"{language.look} {name}" for name in draft.arguments] or [language.look]
-        several = draft.facts > 1
-        self.informs: dict[str, Inform] = {
-            look: Inform(k, 0) if several else Inform(0, k) for k, look in enumerate(looks)
-        }
-        paid = {text: Claim(value) for value, text in enumerate(self.claims)}
-        self._moves: dict[str, Move] = {**paid, **self.informs}
-        self._texts = {move: text for text, move in self._moves.items()}
-        self._by_key = {_key(text): text for text in self._moves}
 
-    def say(self, move: Move, question: Question) -> str:
-        """A move as an action."""
-        return self._texts[move]
-
-    def read_move(self, action: str, question: Question) -> Move | None:
-        """The move in an agent's text; None if it has none, or several."""
-        text = read_action(
-            action,
-            lambda part: self._by_key.get(_key(part)),
-            lambda part: names_any(part, self._by_key.values()),
-        )
-        return None if text is None else self._moves[text]
+    def key(self, text: str) -> tuple[str, ...]:
+        """All words."""
+        return tuple(_WORD.findall(text.casefold()))
 
     def say_answer(self, answer: News, question: Question) -> str:
         """The answer to a query, or whether a claim is right."""
@@ -106,10 +94,6 @@ class DrawnWords:
         """What an episode asks for; "" if that is always the same."""
         several = self._draft.facts > 1
         return self._about.format(key=self._draft.arguments[question.fact]) if several else ""
-
-
-def _key(text: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(text.casefold()))
 
 
 @lru_cache(maxsize=20_000)
