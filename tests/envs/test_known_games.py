@@ -150,11 +150,13 @@ def test_tasks_are_disjoint_and_the_same_again(name, config, sizes):
     [
         ("Bandit", {"arms": 6, "max_steps_per_episode": 30}),
         ("Explore", {"max_steps_per_episode": 60}),
+        ("ExploreMany", {"episodes_per_trial": 120, "free_shots": 119}),
         ("Mastermind", {"colors": 5, "length": 3}),
     ],
 )
 def test_a_trial_too_large_for_exact_play_has_no_reference(name, config):
     env = make(name, **config)
-    assert env.reference_score({"seed": 0, "solution": "red red red"}) is None
+    drawn = {"family": "place", "words": "train", "patterns": "train"}
+    assert env.reference_score({"seed": 0, "solution": "red red red", **drawn}) is None
     with pytest.raises(ConfigError, match="no player is known to be optimal"):
         env.optimal_agent()

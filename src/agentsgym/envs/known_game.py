@@ -176,7 +176,7 @@ class KnownGame(SeedTasks):
     def score_of(self, task_data: Mapping[str, Any], kind: str = "best") -> float | None:
         """The mean reward of a kind of player in the scored episodes; None as above."""
         try:
-            self.prepare(kind)
+            self.prepare(kind, task_data)
         except ValueError:
             self._initialize_episode("", dict(task_data))  # a bad task is an error all the same
             return None
@@ -201,8 +201,9 @@ class KnownGame(SeedTasks):
             played.append(ReferenceEpisode(sum(rewards), bool(info.get("win")), len(rewards)))
         return played
 
-    def prepare(self, kind: str = "best") -> None:
-        """Find the play of a kind of player. Raises ValueError if the trial is too large."""
+    def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
+        """Find the play of a kind of player on a task, by default on one of those held out. Raises
+        ValueError if the trial is too large."""
 
     def optimal_agent(self) -> Agent:
         """The best player. Raises ConfigError if the trial is too large."""

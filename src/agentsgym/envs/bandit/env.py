@@ -173,7 +173,7 @@ class BanditEnv(KnownGame):
         pulled = state["steps"] + self.episode_of(state) * self.pulls
         return self.arm_names[self.best_play.best_arm(_known(state), pulled)]
 
-    def prepare(self, kind: str = "best") -> None:
+    def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
         """Check that exact play is possible."""
         _ = self.best_play
 

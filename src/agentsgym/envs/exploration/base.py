@@ -216,6 +216,11 @@ class ExplorationGame(KnownGame):
             raise ValueError(player)
         return player
 
+    def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
+        """Find the best play, with informing actions or ("never") without."""
+        task = next(iter(self._tasks(True))) if task_data is None else task_data
+        self.player_of(task, informs=kind != "never")
+
     def admissible_actions(self, state: ExploreState) -> list[str]:
         """All paid actions, then all informing ones."""
         wording = self.case(state["task"]).wording

@@ -141,10 +141,6 @@ class ExploreEnv(ExplorationGame):
         Raises ValueError if the trial is too large for exact play."""
         return self.player_of({}, informs=informs)
 
-    def prepare(self, kind: str = "best") -> None:
-        """Find the best play, with informing actions or ("never") without."""
-        self.player(informs=kind != "never")
-
     def example_action(self, state: ExploreState) -> str:
         """A paid action."""
         return self.game.words.example

@@ -190,7 +190,7 @@ class MastermindEnv(KnownGame):
         )
         return self._best_play
 
-    def prepare(self, kind: str = "best") -> None:
+    def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
         """Check that exact play is possible."""
         _ = self.best_play
 
