@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
 
 NOTHING_LEFT = "Nothing to note."
@@ -67,7 +67,7 @@ class RandomAgent(PrivilegedAgent):
     @staticmethod
     def can_play(env: MultistepEnv) -> bool:
         """Whether the environment lists its actions."""
-        return hasattr(env.unwrapped, "admissible_actions")
+        return overrides(env.unwrapped, "admissible_actions")
 
     def for_session(self, session: SessionView) -> Agent:
         """The player of one session. It raises ValueError if no action is admissible."""

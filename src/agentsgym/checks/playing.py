@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.known_game import known_play
 from agentsgym.rollout.drive import advance
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.session import Session
@@ -46,7 +45,7 @@ def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
     the first and the last message show in brackets, in lists, or after "one of", and a few fixed
     phrases; where the environment has tools of its own also calls of these with such words.
     """
-    listed = known_play(env).admissible_actions(env.active_states[request.session_id])
+    listed = env.admissible_actions(env.active_states[request.session_id])
     if listed is not None:
         return list(listed)
     words = harvest([message["content"] for message in request.messages])

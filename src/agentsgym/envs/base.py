@@ -19,8 +19,8 @@ class MultistepEnv:
     An author overrides `_initialize_episode`, `_format_prompt` and `_step_episode`, optionally
     `_calculate_reward`, `get_train_dataset` and `get_eval_dataset`, and declares its settings in a
     class `Settings(EnvSettings)`. All data of a session is in its state; randomness comes from
-    `task_data["seed"]`, never from global random state. It may also define methods of
-    `agentsgym.envs.known_game.KnownPlay`: a reference score, a best player, a teacher.
+    `task_data["seed"]`, never from global random state. It may also define what is known about
+    playing it: a reference score, a best player, a teacher.
 
     Args:
         tokenizer: a Hugging Face tokenizer; None for play and evaluation by text.
@@ -179,6 +179,34 @@ class MultistepEnv:
         cannot make an equal object and need this one; None for nothing."""
         return None
 
+    # -- what is known about playing it; all of this is optional --------------------------------
+
+    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
+        """Expected reward of the best known play on this task; None if unknown."""
+        return None
+
+    def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
+        """Expected rewards of other players on this task, by a name in words ("best without
+        exploring"), which a run shows beside the best known play."""
+        return {}
+
+    def optimal_agent(self) -> Agent | None:
+        """The best known player; None if there is none."""
+        return None
+
+    def teacher_agent(self, *, seed: int = 0) -> Agent | None:
+        """The player that a warm start imitates; None: a random player of admissible actions."""
+        return None
+
+    def admissible_actions(self, state: Any) -> Sequence[str] | None:
+        """Actions that make sense in a state; None if the environment does not list them."""
+        return None
+
+    def example_action(self, state: Any) -> str | None:
+        """A legal action in the first state of an episode, for the prompt (`explain_actions`). It
+        must not tell more about the solution than the prompt."""
+        return None
+
     # -- names and configuration ----------------------------------------------------------------
 
     @property
@@ -308,5 +336,6 @@ class MultistepEnv:
 
 
 def overrides(env: MultistepEnv, method: str) -> bool:
-    """Whether the class of an environment, or the object itself, overrides a method."""
-    return getattr(type(env), method) is not getattr(MultistepEnv, method) or method in vars(env)
+    """Whether the class of an environment, or the object itself, defines a method of its own."""
+    default = getattr(MultistepEnv, method, None)
+    return getattr(type(env), method, None) is not default or method in vars(env)

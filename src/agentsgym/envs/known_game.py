@@ -1,68 +1,24 @@
-"""What is known about playing an environment, and a base for games whose best play is known.
+"""A base for games whose best play is known.
 
-An environment may define any method of `KnownPlay`; callers ask `known_play(env)`. A game that can
-say the best action in each state (`KnownGame.best_action`) gets its reference score and its best
-player from that.
+A game that can say the best action in each state (`KnownGame.best_action`) gets its reference score
+and its best player from that.
 """
 
 import random
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import SeedTasks
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
 from agentsgym.types.names import ConfigError
 
 Draw = Callable[[Any, random.Random, dict[str, Any]], str]
 """Draws an action in a state; the dict is the player's own, empty at the start of an episode."""
-
-
-class KnownPlay:
-    """Optional methods of an environment: its actions, its players, and their scores."""
-
-    def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
-        """Expected reward of the best known play on this task; None if unknown."""
-        return None
-
-    def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
-        """Expected rewards of other players on this task, by a name in words ("best without
-        exploring"), which a run shows beside the best known play."""
-        return {}
-
-    def optimal_agent(self) -> Agent | None:
-        """The best known player; None if there is none."""
-        return None
-
-    def teacher_agent(self, *, seed: int = 0) -> Agent | None:
-        """The player that a warm start imitates; None: a random player of admissible actions."""
-        return None
-
-    def admissible_actions(self, state: Any) -> Sequence[str] | None:
-        """Actions that make sense in a state; None if the environment does not list them."""
-        return None
-
-    def example_action(self, state: Any) -> str | None:
-        """A legal action in the first state of an episode, for the prompt (`explain_actions`). It
-        must not tell more about the solution than the prompt."""
-        return None
-
-
-OPTIONAL = tuple(name for name in vars(KnownPlay) if not name.startswith("_"))
-
-
-def known_play(env: MultistepEnv) -> KnownPlay:
-    """The optional methods that an environment defines, and the defaults of the others."""
-    known = KnownPlay()
-    for name in OPTIONAL:
-        if hasattr(env, name):
-            setattr(known, name, getattr(env, name))
-    return known
 
 
 def episode_weights(episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:

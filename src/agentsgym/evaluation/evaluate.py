@@ -18,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentsgym.agents import SeededAgent
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row, pool_of
-from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation.intervals import Interval, mean_interval, rate_interval
 from agentsgym.evaluation.metrics import mean, record, reported_wins, step_means, trial_means
 from agentsgym.rollout import play
@@ -248,7 +247,7 @@ def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
     """The best known play's score; None if it is unknown or its computation failed."""
     env = pool.of(rollout.env_class_path, rollout.env_config)
     try:
-        score = known_play(env).reference_score(rollout.task_data)
+        score = env.reference_score(rollout.task_data)
         return None if score is None else finite(float(score))
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the reference score of a task: %r", env.name, error)

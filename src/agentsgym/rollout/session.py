@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.known_game import known_play
 from agentsgym.generation.serving.calls import ModelAnswer
 from agentsgym.rollout.parsed_action import ParsedAction, following, plain_action, tool_action
 from agentsgym.tokens.calls import CallTranscript
@@ -121,7 +120,7 @@ class Session:
 
     def admissible_actions(self) -> Sequence[str] | None:
         """The admissible actions in the current state; None if the environment lists none."""
-        return known_play(self.host).admissible_actions(self.state)
+        return self.host.admissible_actions(self.state)
 
     @property
     def session_id(self) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import EnvPool, MultistepEnv
-from agentsgym.envs.known_game import known_play
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.agents import AgentFor, evaluated_agents
@@ -71,7 +70,7 @@ def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> d
     """The mean scores of the environment's other players on these tasks, by name; without those
     that are not known on every task."""
     try:
-        scores = [known_play(env).other_references(one.task_data) for one in requests]
+        scores = [env.other_references(one.task_data) for one in requests]
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the scores of other players: %r", env.name, error)
         return {}

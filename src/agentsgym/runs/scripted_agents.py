@@ -2,7 +2,7 @@
 
 from agentsgym.agents import RandomAgent
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.known_game import known_play
+from agentsgym.envs.base import overrides
 from agentsgym.types import Agent
 
 _METHODS = {
@@ -44,17 +44,17 @@ def available_agents(env: MultistepEnv) -> list[str]:
     return [
         kind
         for kind, name in names.items()
-        if (kind != "random" and hasattr(env, name)) or (kind in SEEDED and draws)
+        if (kind != "random" and overrides(env, name)) or (kind in SEEDED and draws)
     ]
 
 
 def _find(env: MultistepEnv, kind: str, seed: int) -> Agent | None:
     if kind == "optimal":
-        return known_play(env).optimal_agent()
+        return env.optimal_agent()
     if kind == "never":
         agent: Agent | None = getattr(env, "never_informing_agent", lambda: None)()
         return agent
-    teacher = known_play(env).teacher_agent(seed=seed) if kind == "teacher" else None
+    teacher = env.teacher_agent(seed=seed) if kind == "teacher" else None
     if teacher is None and RandomAgent.can_play(env):
         return RandomAgent(env, seed=seed)
     return teacher

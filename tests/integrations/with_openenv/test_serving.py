@@ -16,7 +16,6 @@ import websockets
 from agentsgym import MultistepEnv, make, task_dataset
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
-from agentsgym.envs.known_game import known_play
 from agentsgym.integrations.openenv import make_app, serve
 from agentsgym.rollout import SteppedTrial
 from integrations.with_openenv.served_env import Connection, fetched, served, until
@@ -91,7 +90,7 @@ def test_a_game_is_played_as_natively_and_no_secret_is_told(name):
     chance = random.Random(name)
 
     def action(trial):
-        known = known_play(env).admissible_actions(env.active_states[trial.session_id])
+        known = env.admissible_actions(env.active_states[trial.session_id])
         return chance.choice([*(known or ["5", "[up]"]), "nonsense"])
 
     with served(env) as url, Connection(url) as line:

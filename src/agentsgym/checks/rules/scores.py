@@ -19,7 +19,6 @@ from agentsgym.checks.playing import (
     words_in,
 )
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.known_game import known_play
 from agentsgym.rollout.failures import last_line
 from agentsgym.types import Episode, GenerationRequest, Rollout
 
@@ -179,8 +178,7 @@ def degenerate_players(context: Context) -> Passed:
 
 def _best(context: Context, tasks: list) -> tuple[float | None, bool]:  # type: ignore[type-arg]
     """Mean reward of the best play, and whether `reference_score` gives it."""
-    known_scores = known_play(context.env).reference_score
-    scores = [known_scores(task) for task in tasks]
+    scores = [context.env.reference_score(task) for task in tasks]
     known = [value for value in scores if value is not None]
     if len(known) == len(tasks):
         return sum(known) / len(known), True

@@ -114,10 +114,6 @@ class ProcessEnv(MultistepEnv):
         played = (*state.played[:-1], (*state.actions, action))
         return replace(state, played=played, prompt=prompt), reward, done, info
 
-    def admissible_actions(self, state: ProcessState) -> Any:
-        listed = hasattr(self._env, "admissible_actions")
-        return self._ask(state, "admissible_actions") if listed else None
-
     def _format_memory(self, reflection: str) -> str:
         return self._env._format_memory(reflection)
 
@@ -157,7 +153,7 @@ def _asking(method: str) -> Any:
 
 for _hook in (
     *("_calculate_reward", "_format_answer", "_format_result", "_format_reflection"),
-    "_format_note_request",
+    *("_format_note_request", "admissible_actions"),
 ):
     setattr(ProcessEnv, _hook, _asking(_hook))
 

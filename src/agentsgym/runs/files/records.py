@@ -68,8 +68,8 @@ class JsonRecord(BaseModel):
 class Summary(JsonRecord):
     """summary.json: what a run did, and its results. `warm_started` are the figures after the warm
     start of a pretrained model and before RL. `references` are the mean scores of other players on
-    the held-out tasks, by name (see `KnownPlay.other_references`). `seconds` is the sum of `phases`
-    (seconds each, over all resumes); `error` is the error that ended a failed run."""
+    the held-out tasks, by name (`other_references` of the environment). `seconds` is the sum of
+    `phases` (seconds each, over all resumes); `error` is the error that ended a failed run."""
 
     name: str
     status: Literal["running", "interrupted", "failed", "finished"] = "running"
