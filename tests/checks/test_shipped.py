@@ -4,7 +4,7 @@ trials, whatever is carried from episode to episode."""
 import pytest
 
 from agentsgym.checks import check_env
-from agentsgym.checks.context import Context, Fault
+from agentsgym.checks.context import Context, Failed
 from agentsgym.checks.rules import CHECKS
 from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
@@ -78,7 +78,7 @@ def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carr
 
     wrong = context(config, tasks)
     wrong.make = lambda tokenizer: Shouting(tokenizer, config)
-    with pytest.raises(Fault, match="the masked tokens say"):
+    with pytest.raises(Failed, match="the masked tokens say"):
         masks(wrong)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentsgym.checks.context import Context, Fault, Finding
+from agentsgym.checks.context import Context, Failed, Finding
 from agentsgym.checks.rules import CHECKS
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
@@ -118,8 +118,8 @@ def check_env(
 def _run(name: str, context: Context) -> Finding:
     try:
         return Finding(name, True, *CHECKS[name](context))
-    except Fault as fault:
-        return Finding(name, False, str(fault))
+    except Failed as failed:
+        return Finding(name, False, str(failed))
     except Exception as error:  # the environment's own code may raise anything
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"

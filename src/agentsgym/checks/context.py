@@ -34,7 +34,7 @@ class Passed(NamedTuple):
     numbers: Mapping[str, float] = {}
 
 
-class Fault(Exception):
+class Failed(Exception):
     """What a check raises if the environment fails it; the message is the evidence."""
 
 

@@ -161,10 +161,11 @@ class GymnasiumEnv(SeedTasks):
         sizes = self.config.train_tasks, self.config.eval_tasks
         seen: set[str] = set()
         fruitless = 0
-        raw, made_with = None, None
+        raw: Any = None
+        made_with: dict[str, Any] | None = None
         for seed in itertools.count():
             options = self.raw_options({"seed": seed})
-            if raw is None or options != made_with:  # making one may take longer than a reset
+            if options != made_with:  # making one may take longer than a reset
                 raw, made_with = self._make(options), options
             text = self._reset(raw, seed).text
             held_out = session_seed("gymnasium", text) % EVAL_SHARE == 0

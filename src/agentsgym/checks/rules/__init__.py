@@ -1,4 +1,4 @@
-"""The checks, in the order they are run: functions that return Passed or raise Fault."""
+"""The checks, in the order they are run: functions that return Passed or raise Failed."""
 
 from collections.abc import Callable
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.checks.context import Context, Fault, Passed
+from agentsgym.checks.context import Context, Failed, Passed
 from agentsgym.checks.playing import (
     ActionChoice,
     Task,
@@ -77,7 +77,7 @@ def interleaved(context: Context) -> Passed:
         together = play_interleaved(shared, tasks, player, seed=context.seed)
         compare("side by side", alone, together)
         if shared.active_states:
-            raise Fault(f"{len(shared.active_states)} states were not removed")
+            raise Failed(f"{len(shared.active_states)} states were not removed")
         episodes = shared.config.episodes_per_trial
         texts.append(f"{len(tasks)} sessions of {episodes} episodes equal to those played alone")
     return Passed("; ".join(dict.fromkeys(texts)))
@@ -91,12 +91,12 @@ def _alone(
 
 
 def compare(how: str, expected: Sequence[Rollout], got: Sequence[Rollout]) -> None:
-    """Raise Fault with the first difference between two plays of the same sessions; `how` says in
+    """Raise Failed with the first difference between two plays of the same sessions; `how` says in
     which way the second one was played."""
     for number, (one, other) in enumerate(zip(expected, got, strict=True)):
         parted = difference(one, other)
         if parted:
-            raise Fault(f"{how}, session {number} differs: {parted}")
+            raise Failed(f"{how}, session {number} differs: {parted}")
 
 
 EPISODES = 3
@@ -135,7 +135,7 @@ def global_randomness(context: Context) -> Passed:
             now = _generators()
             changed = [w for w, state in before.items() if pickle.dumps(now[w].read()) != state]
             if changed:
-                raise Fault(f"playing changed the state of {', '.join(changed)}")
+                raise Failed(f"playing changed the state of {', '.join(changed)}")
     finally:
         for which, state in kept.items():
             _generators()[which].write(state)

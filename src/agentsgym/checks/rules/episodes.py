@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.checks.context import Context, Fault, Passed
+from agentsgym.checks.context import Context, Failed, Passed
 from agentsgym.checks.playing import Task, agent_texts, play_alone, random_player, taken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
@@ -30,10 +30,10 @@ def ending(context: Context) -> Passed:
     batch = env.run_trial(tasks, ScriptedAgent(agent_texts(rollouts[0]) or [""]))
     played = [episode.actions for r in batch.rollouts for episode in r.episodes]
     if any(one.done for actions in played for one in actions[:-1]):
-        raise Fault("an episode continues after done")
+        raise Failed("an episode continues after done")
     recorded = sum(len(taken(rollout)) for rollout in [*rollouts, *batch.rollouts])
     if len(sessions) != recorded and not any(rollout.failed for rollout in batch.rollouts):
-        raise Fault(f"the environment took {len(sessions)} steps, but {recorded} are recorded")
+        raise Failed(f"the environment took {len(sessions)} steps, but {recorded} are recorded")
     longest = max(len(e.actions) for rollout in rollouts for e in rollout.episodes)
     stops = sorted({e.stop_reason for rollout in rollouts for e in rollout.episodes})
     limit = env.config.max_steps_per_episode
@@ -65,11 +65,11 @@ def clean_up(context: Context) -> Passed:
     left = {name: now - before[name] for name, now in _open().items()}
     raised = next((error for error in errors if error is not None), None)
     if raised is not None:
-        raise Fault(f"_end_episode raised {type(raised).__name__}: {raised}"[:300])
+        raise Failed(f"_end_episode raised {type(raised).__name__}: {raised}"[:300])
     # A few more than before may have other reasons; a leak grows with every episode.
     leaks = [f"{count} more {name}" for name, count in left.items() if count >= episodes]
     if leaks:
-        raise Fault(f"after {episodes} episodes, {' and '.join(leaks)} were open")
+        raise Failed(f"after {episodes} episodes, {' and '.join(leaks)} were open")
     return Passed(f"{len(errors)} episodes ended, and left nothing open")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentsgym.checks.context import Context, Fault, Passed
+from agentsgym.checks.context import Context, Failed, Passed
 from agentsgym.checks.playing import (
     ActionChoice,
     Task,
@@ -35,7 +35,7 @@ def rewards(context: Context) -> Passed:
     rollouts += play_alone(context.make(None), tasks[:2], always(""))
     errors = [rollout.error for rollout in rollouts if rollout.error]
     if errors:
-        raise Fault(f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}")
+        raise Failed(f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}")
     return _in_range(context, [episode for one in rollouts for episode in one.episodes])
 
 
@@ -47,7 +47,7 @@ def _in_range(context: Context, episodes: Sequence[Episode]) -> Passed:
     outside = [r for r in earned if not low - _SLACK <= r <= high + _SLACK or not math.isfinite(r)]
     if outside:
         text = f"{len(outside)} of {len(earned)} episode rewards are outside [{low:g}, {high:g}]"
-        raise Fault(f"{text}: {outside[0]:g}")
+        raise Failed(f"{text}: {outside[0]:g}")
     undeclared = math.isinf(high)
     warnings = ("reward_range has no upper bound; please declare one",) if undeclared else ()
     text = (
@@ -258,12 +258,12 @@ def _cut(separator: str, words: list[str] | tuple[str, ...]) -> str:
 def _judged(scores: list[Score], context: Context, everyone: list[Score]) -> Passed:
     crashed = [each for each in everyone if each.errors]
     if crashed:
-        raise Fault(f"{crashed[0].player!r:.60} raised: {last_line(crashed[0].errors[0])}")
+        raise Failed(f"{crashed[0].player!r:.60} raised: {last_line(crashed[0].errors[0])}")
     constants = yardstick(context)
     allowed = constants.most_wins / len(constants.tasks)
     best = max(scores, key=lambda each: each.wins / each.trials)
     if best.wins / best.trials > allowed:
-        raise Fault(
+        raise Failed(
             f"{best.player} wins {best.wins} of {best.trials} tasks; the best of "
             f"{len(constants.scores)} constant actions wins {constants.most_wins} of "
             f"{len(constants.tasks)}"

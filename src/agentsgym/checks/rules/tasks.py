@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.checks.context import Context, Fault, Passed
+from agentsgym.checks.context import Context, Failed, Passed
 from agentsgym.checks.playing import agent_texts, always, play_alone, random_player, replay, taken
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
@@ -28,21 +28,21 @@ def tasks(context: Context) -> Passed:
         missing = "get_train_dataset" if train is None else "get_eval_dataset"
         if context.extra:
             return Passed(f"{len(context.extra)} given; {missing} is not defined")
-        raise Fault(f"{missing} is not defined")
+        raise Failed(f"{missing} is not defined")
     _check_rows(context.env)
     return _overlap(train, held_out)
 
 
 def _overlap(train: Sequence[Mapping[str, Any]], held_out: Sequence[Mapping[str, Any]]) -> Passed:
     if not train or not held_out:
-        raise Fault(f"there are no {'evaluation' if train else 'training'} tasks")
+        raise Failed(f"there are no {'evaluation' if train else 'training'} tasks")
     first, second = _keys(train), _keys(held_out)
     both = first & second
     if len(first) == 1 and first == second:
         return Passed("one task: every seed gives the same one")
     if both:
         shared = f"{len(both)} of {len(second)} evaluation tasks are training tasks"
-        raise Fault(f"{shared}: {min(both)[:100]}")
+        raise Failed(f"{shared}: {min(both)[:100]}")
     repeated = len(train) - len(first)
     warnings = (f"{repeated} training tasks are duplicates",) if repeated else ()
     return Passed(f"{len(train)} training tasks, {len(held_out)} other evaluation tasks", warnings)
@@ -53,18 +53,18 @@ def _keys(rows: Sequence[Mapping[str, Any]]) -> set[str]:
 
 
 def _check_rows(env: MultistepEnv) -> None:
-    """Raise Fault with the first problem in the datasets' first rows."""
+    """Raise Failed with the first problem in the datasets' first rows."""
     for dataset in (env.get_train_dataset(), env.get_eval_dataset()):
         for number, row in enumerate(dataset.select(range(min(4, len(dataset))))):
             try:
                 checked = check_row(row, number)
             except ValueError as error:
-                raise Fault(str(error)) from error
+                raise Failed(str(error)) from error
             if checked["env_class_path"] != env.class_path:
                 named = checked["env_class_path"]
-                raise Fault(f"row {number} names {named!r}, not {env.class_path!r}")
+                raise Failed(f"row {number} names {named!r}, not {env.class_path!r}")
             if checked["env_config"] != env.env_config:
-                raise Fault(f"row {number} has a different env_config than the environment")
+                raise Failed(f"row {number} has a different env_config than the environment")
 
 
 def masks(context: Context) -> Passed:
@@ -92,13 +92,13 @@ def masks(context: Context) -> Passed:
 
 def _check_masks(env: MultistepEnv, rollout: Rollout) -> None:
     if rollout.error:
-        raise Fault(f"a trial raised: {last_line(rollout.error)}")
+        raise Failed(f"a trial raised: {last_line(rollout.error)}")
     for row, rewards in zip(rollout.rows, per_token_rewards(rollout), strict=True):
         if len(rewards) != len(row.token_ids):
-            raise Fault(f"a row has {len(row.token_ids)} ids and {len(rewards)} rewards")
+            raise Failed(f"a row has {len(row.token_ids)} ids and {len(rewards)} rewards")
         stray = np.count_nonzero(rewards[row.agent_token_mask == 0])
         if stray:
-            raise Fault(f"{stray} rewards are on tokens that are not the agent's")
+            raise Failed(f"{stray} rewards are on tokens that are not the agent's")
     masked = [
         token for row in rollout.rows for token in row.token_ids[row.agent_token_mask == 1].tolist()
     ]
@@ -111,7 +111,7 @@ def _check_masks(env: MultistepEnv, rollout: Rollout) -> None:
     assert env.tokenizer is not None
     decoded = env.tokenizer.decode(masked)
     if decoded != spoken:
-        raise Fault(f"the masked tokens say {decoded[:80]!r}, the agent said {spoken[:80]!r}")
+        raise Failed(f"the masked tokens say {decoded[:80]!r}, the agent said {spoken[:80]!r}")
 
 
 def _spoken(env: MultistepEnv, message: Message) -> str:

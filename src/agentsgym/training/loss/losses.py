@@ -26,16 +26,19 @@ class LossType:
     """A complete loss type.
 
     The keyword-only arguments of `formula` are the settings of `GRPOEnvConfig` that it uses.
-    `needs_norm_tokens`: `divisor` uses `norm_tokens`. `needs_rollout_ratio`: it uses the ratio of
-    the whole rollout, whatever the scope.
+    `needs_rollout_ratio`: it uses the ratio of the whole rollout, whatever the scope.
     """
 
     name: str
     formula: Formula
     divisor: Divisor
     clipped: Clipped
-    needs_norm_tokens: bool = False
     needs_rollout_ratio: bool = False
+
+    @property
+    def needs_norm_tokens(self) -> bool:
+        """Whether the divisor uses `norm_tokens`."""
+        return self.divisor is weights.per_constant
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -133,7 +136,6 @@ LOSSES = table(
         formula=clipped_surrogate,
         divisor=weights.per_constant,
         clipped=beyond_both,
-        needs_norm_tokens=True,
     ),
     LossType(
         name="cispo",
