@@ -1,9 +1,11 @@
 """The board of credit estimators: docs/results/credit-board.md.
 
     python experiments/credit_board.py [--curves] [--env NAME] [--report] [--quick]
+    python experiments/credit_board.py my_module.my_function ...
 
 Its first part is exact: bias, noise and time of every estimator in every variant on the processes
-of agentsgym/credit/board.py, in a few minutes (`agentsgym credit --board` prints the same). Its
+of experiments/estimators/board.py, in a few minutes; with estimators of your own it prints just
+their figures, as JSON lines. Its
 second is learning: every estimator in four environments whose best play is known, seeds 0 to 2.
 Each run begins with the weights of its environment's start, plays `env_steps` steps of training
 tasks, and is then evaluated on held-out tasks; in Explore it is a run of the preset, as in
@@ -25,19 +27,28 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import common
 import explore
 import numpy as np
 import torch
 import transformers
+from experiments.estimators.board import (
+    CHALLENGES,
+    SIZES,
+    Measured,
+    board,
+    update_time,
+    variants_of,
+)
+from experiments.estimators.by_state import PUBLISHED
 from explore_runs import Store
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.credit import ESTIMATORS
-from agentsgym.credit.board import CHALLENGES, SIZES, Measured, board, update_time, variants_of
 from agentsgym.envs import EnvPool
 from agentsgym.evaluation import rollout_requests
 from agentsgym.evaluation.intervals import t_quantile
@@ -47,11 +58,15 @@ from agentsgym.rollout import play
 from agentsgym.training.warm_start import warm_start
 from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import Rollout, SamplingParams
+from agentsgym.types.names import import_from_here
 
-RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
 SEEDS = 3
 REFERENCE = "rloo"
-QUICKSTART = Path(__file__).resolve().parents[1] / "src" / "agentsgym" / "presets" / "quickstart"
+QUICKSTART = ROOT / "src" / "agentsgym" / "presets" / "quickstart"
+# The package's and the published ones, as results name them, with what an estimator is found by.
+NAMES = {name.rpartition(".")[2]: name for name in (*ESTIMATORS, *PUBLISHED)}
 FREE_SHOT = {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"}
 
 
@@ -171,7 +186,7 @@ def grid(args: argparse.Namespace) -> Iterator[Cell]:
     envs = args.env or ENVS
     yield from (Cell(env, "start") for env in envs if env in RECIPES)
     for seed in range(1 if args.quick else SEEDS):
-        for name in ESTIMATORS:
+        for name in NAMES:
             yield from (Cell(env, name, seed) for env in envs)
 
 
@@ -254,7 +269,7 @@ def train(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> Budget:
         "shuffle_dataset": True,
         "use_cpu": True,
         "seed": cell.seed,
-        "advantage_estimator": cell.estimator,
+        "advantage_estimator": NAMES[cell.estimator],
     }
     trainer = GRPOEnvTrainer(
         model=model,
@@ -298,7 +313,7 @@ def result_of(cell: Cell, cache: Path, quick: bool) -> dict[str, Any]:
 def run_preset(cell: Cell, cache: Path) -> dict[str, Any]:
     """A run of the preset `explore` from its stored start, as experiments/explore.py has them."""
     cache.mkdir(parents=True, exist_ok=True)
-    row = explore.Cell(f"`{cell.estimator}`", {"train.advantage_estimator": cell.estimator})
+    row = explore.Cell(f"`{cell.estimator}`", {"train.advantage_estimator": NAMES[cell.estimator]})
     return explore.run(row, cell.seed, cache, cache)
 
 
@@ -326,7 +341,7 @@ class Stores:
 
     def read(self) -> list[dict[str, Any]]:
         """All of them, in one form."""
-        rows = [run for run in self.explore.read() if run["cell"].strip("`") in ESTIMATORS]
+        rows = [run for run in self.explore.read() if run["cell"].strip("`") in NAMES]
         start = [{"env": "Explore", "estimator": "start", "seed": 0, "score": rows[0]["start"]}]
         return [*start * bool(rows), *map(of_preset, rows), *self.others.read()]
 
@@ -436,7 +451,7 @@ def _learned(results: Sequence[dict[str, Any]]) -> str:
         )
     over = f"over `{REFERENCE}`"
     learned = table(("estimator", "n", "score", "its seeds", over, "in training", over), rows)
-    missing = [f"`{name}`" for name in ESTIMATORS if len(groups.get(name, ())) < SEEDS]
+    missing = [f"`{name}`" for name in NAMES if len(groups.get(name, ())) < SEEDS]
     return f"{learned}\n\nFewer than {SEEDS} runs: {', '.join(missing)}." if missing else learned
 
 
@@ -445,7 +460,7 @@ def by_label(results: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]
     groups: dict[str, list[dict[str, Any]]] = {}
     for result in sorted(results, key=lambda r: r["seed"]):
         groups.setdefault(result["estimator"], []).append(result)
-    order = ["start", *ESTIMATORS]
+    order = ["start", *NAMES]
     return {name: groups[name] for name in order if name in groups}
 
 
@@ -502,7 +517,7 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
     lines = {}
     for axis, env in zip(axes.flat, ENVS, strict=True):
         groups = by_label([result for result in results if result["env"] == env])
-        for number, name in enumerate(ESTIMATORS):
+        for number, name in enumerate(NAMES):
             curves = [np.array(run["curve"]) for run in groups.get(name, ())]
             if len(curves) == SEEDS:
                 steps = np.linspace(0, min(curve[:, 0].sum() for curve in curves), 25)[1:]
@@ -531,8 +546,9 @@ def _smoothed(curve: Any, at: Any) -> Any:
 HEAD = """# The board of credit estimators
 
 Written by `python experiments/credit_board.py` (its first part by enumeration, in minutes) from
-`credit-board.json` and `credit-board-remarks.md`. `agentsgym credit --board my_module.my_function`
-measures an estimator of your own on the same processes."""
+`credit-board.json` and `credit-board-remarks.md`; with `my_module.my_function` as its argument it
+measures an estimator of your own on the same processes. `hgpo`, `g2po`, `graphgpo` and
+`action_mean` stand in `experiments/estimators/by_state.py` and are used by their dotted paths."""
 EXACT = """## Bias, noise and time, exactly
 
 A process is so small that every group of its rollouts is enumerated, and the policy is a table with
@@ -575,14 +591,28 @@ def page(file: Path, results: Sequence[dict[str, Any]], *, exact: bool) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def measure_own(names: Sequence[str]) -> None:
+    """Print every figure of these estimators, one JSON object per line; JSON has no infinite
+    number, it is null."""
+    import_from_here(*names)
+    for name, measured in board(variants_of(names)):
+        figures = dataclasses.asdict(measured)
+        finite = {k: None if v == np.inf else v for k, v in figures.items()}
+        print(json.dumps({"estimator": name} | finite))
+
+
 def main() -> None:
-    """Run what is missing if it is wanted, then write the page."""
+    """Measure what is named; else run what is missing if it is wanted, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("estimators", nargs="*", help="dotted paths; only these are measured")
     parser.add_argument("--curves", action="store_true", help="run what is missing")
     parser.add_argument("--env", action="append", choices=ENVS, help="only these")
     parser.add_argument("--report", action="store_true", help="leave the exact part as it is")
     parser.add_argument("--quick", action="store_true", help="smoke test in a temporary folder")
     args = parser.parse_args()
+    if args.estimators:
+        measure_own(args.estimators)
+        return
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     folder = Path(tempfile.mkdtemp(prefix="credit-board-")) if args.quick else RESULTS

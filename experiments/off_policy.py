@@ -13,6 +13,7 @@ are not run again. docs/results/off-policy.md is written at the end (`--report`:
 import argparse
 import copy
 import os
+import sys
 import tempfile
 import time
 from collections import deque
@@ -23,15 +24,16 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 import numpy as np
 import torch
+from experiments.estimators.board import CHALLENGES
+from experiments.estimators.processes import Groups, Process, compare, every_group, gradients
 from explore_runs import RESULTS, Store, loaded, made_start, measure, remarks, rows_of
 from transformers import PrinterCallback, TrainerCallback
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
-from agentsgym.credit.board import CHALLENGES
 from agentsgym.credit.estimators.episodic import rloo
-from agentsgym.credit.processes import Groups, Process, compare, every_group, gradients
 from agentsgym.evaluation.intervals import mean_interval
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs import load_config
@@ -413,12 +415,12 @@ the sampler is not the policy: exactly, on processes that can be enumerated, and
 ## The gradient
 
 The expected gradient of `rloo` in groups of {size} and its variance, by enumeration, on the eight
-processes of `agentsgym.credit.board`; medians over these, with noise also over {draws} draws. The
-policy is given. The sampler is a copy with normal noise of this standard deviation on its logits,
-an older version (its logits are behind by this much where the true gradient is largest), or the
-policy with its logits rounded to bfloat16. ρ is the ratio of a token's probabilities. "+" is the
-truncated ratio and a mask, at its published bounds if it shows no others. An action is one token
-here, so `geometric_step` is a band on tokens.
+processes of `experiments/estimators/board.py`; medians over these, with noise also over {draws}
+draws. The policy is given. The sampler is a copy with normal noise of this standard deviation on
+its logits, an older version (its logits are behind by this much where the true gradient is
+largest), or the policy with its logits rounded to bfloat16. ρ is the ratio of a token's
+probabilities. "+" is the truncated ratio and a mask, at its published bounds if it shows no others.
+An action is one token here, so `geometric_step` is a band on tokens.
 
 {gradient}
 ## Learning

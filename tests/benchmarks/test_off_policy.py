@@ -5,8 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from agentsgym.credit.board import CHALLENGES
+from experiments.estimators.board import CHALLENGES
 
 pytest.importorskip("trl")
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from experiments.estimators.processes import Move, Process, every_group, gradients
 
 from agentsgym.credit import StepTable
-from agentsgym.credit.processes import Move, Process, every_group, gradients
 from agentsgym.types.records import Flags, Floats
 
 GROUP = 3

@@ -1,7 +1,7 @@
 """Exact expectations of every estimator's gradient, on processes that can be enumerated.
 
-The numbers in `ESTIMATORS` (and those in `MEASURED`, which docstrings state) are medians over
-`PROCESSES` random stopping processes (seeds 0, 1, …) in groups of 3.
+The numbers in `ESTIMATORS` and `PUBLISHED` (and those in `MEASURED`, which docstrings state) are
+medians over `PROCESSES` random stopping processes (seeds 0, 1, …) in groups of 3.
 """
 
 from dataclasses import replace
@@ -9,13 +9,14 @@ from functools import partial
 
 import numpy as np
 import pytest
+from experiments.estimators.by_state import PUBLISHED, action_mean, g2po
+from experiments.estimators.processes import compare
 
 from agentsgym.credit import ESTIMATORS
-from agentsgym.credit.estimators.by_state import action_mean, g2po, gigpo
+from agentsgym.credit.estimators.by_state import gigpo
 from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
-from agentsgym.credit.processes import compare
 from credit.enumerable import (
     discounted,
     expectation,
@@ -34,7 +35,7 @@ from credit.played import OF_BATCHES
 PROCESSES = 5
 VARIANTS = {
     f"{e.name} {dict(v.options) or ''}".strip(): (e, v)
-    for e in ESTIMATORS.values()
+    for e in (ESTIMATORS | PUBLISHED).values()
     for v in e.variants
     if v.error is not None
 }

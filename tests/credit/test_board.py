@@ -1,13 +1,22 @@
 """The board: numbers computed by hand, and the same figures as other ways of measuring."""
 
+import json
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
+from experiments.estimators.board import (
+    CHALLENGES,
+    SIZES,
+    Challenge,
+    board,
+    update_time,
+    variants_of,
+)
+from experiments.estimators.processes import compare, every_group, gradients
 
-from agentsgym.credit.board import CHALLENGES, SIZES, Challenge, board, update_time, variants_of
 from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
-from agentsgym.credit.processes import compare, every_group, gradients
 from credit.enumerable import GROUP, expectation, stopping_process
 from credit.test_bias import UNBIASED, of_steps
 
@@ -100,3 +109,24 @@ def test_nothing_of_the_gradient_left_is_no_division_by_zero():
 
 def test_time_is_positive():
     assert update_time(step_return) > 0
+
+
+def doubled(table, *, times=2.0):
+    """Twice the return without a baseline."""
+    return times * table.final_reward[table.rollout]
+
+
+def test_an_estimator_of_ones_own_by_its_path(capsys, monkeypatch):
+    """Error 1, the right direction, and with one task a noise that does not depend on the group."""
+    pytest.importorskip("trl")
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "experiments"))
+    import credit_board
+
+    credit_board.measure_own([f"{__name__}.doubled"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 3 * len({line["process"] for line in lines}) == 24
+    for line in lines:
+        assert line["estimator"] == "doubled"
+        assert (line["error"], line["turned"]) == pytest.approx((1.0, 0.0))
+    noise = [line["noise"] for line in lines if line["process"] == "many actions"]
+    assert noise == pytest.approx([noise[0]] * 3)

@@ -4,13 +4,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from experiments.estimators.by_state import PUBLISHED
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym import RolloutBatch
-from agentsgym.credit import ESTIMATORS, advantages, table_of
+from agentsgym.credit import ESTIMATORS as OWN
+from agentsgym.credit import advantages, table_of
 from agentsgym.credit.baselines import actions_before
 from credit.played import OF_BATCHES, Did, rollout
+
+ESTIMATORS = OWN | PUBLISHED
 
 # Name and options: every estimator in all its variants, and once with each discount and weight.
 NUMBERS = {

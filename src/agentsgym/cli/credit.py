@@ -1,18 +1,15 @@
-"""`agentsgym credit`: the credit that estimators assign to a run's rollouts, and their board."""
+"""`agentsgym credit`: the credit that estimators assign to a run's rollouts."""
 
 import dataclasses
-import math
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, shown
-from agentsgym.credit import ESTIMATORS, find_estimator
-from agentsgym.credit.board import CHALLENGES, SIZES, update_time, variants_of
-from agentsgym.credit.board import board as measured_on_board
+from agentsgym.credit import find_estimator
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
 from agentsgym.runs.trust import is_own
@@ -23,10 +20,7 @@ _LONGEST = 120
 
 
 def credit(
-    run: Annotated[
-        str | None,
-        typer.Argument(metavar="RUN", help="A run directory; with --board an estimator."),
-    ] = None,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
     step: Annotated[
         int | None, typer.Option(help="Optimizer step whose generation to show [the last].")
     ] = None,
@@ -39,34 +33,19 @@ def credit(
             help="Estimators to show [the run's and the unbiased ones; with --json all].",
         ),
     ] = None,
-    board: Annotated[
-        bool,
-        typer.Option(
-            "--board", help="Measure estimators [all of the package] on enumerable processes."
-        ),
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """Show the credit that each estimator would assign in a run, or measure estimators.
+    """Show the credit that each estimator would assign in a run.
 
     It needs no model and plays no episode: credit is computed from the recorded steps. A function
     of your own is an estimator too: -e my_module.my_function.
-
-    With --board it needs no run: bias, noise and time of an estimator on small processes, exactly.
 
     Examples:
 
         agentsgym credit runs/quickstart
 
         agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
-
-        agentsgym credit --board my_module.my_function
     """
-    if board:
-        _board([*([run] if run else []), *(estimator or ())] or list(ESTIMATORS), as_json)
-        return
-    if run is None:
-        raise fail("name a run directory, or an estimator with --board", BAD_USAGE)
     source = Source(Path(run))
     used = source.estimator
     default = [name for name in RECORDED if as_json or name == used or _unbiased(name)]
@@ -85,47 +64,6 @@ def credit(
         print_json([dataclasses.asdict(line) for line in lines])
     else:
         _print(lines, names, used)
-
-
-def _board(names: list[str], as_json: bool) -> None:
-    """Measure these estimators on the board's processes."""
-    import_from_here(*names)
-    try:
-        assigns = variants_of(names)
-        lines = list(measured_on_board(assigns))
-    except ValueError as error:
-        raise fail(str(error), BAD_USAGE) from None
-    if as_json:
-        print_json([{"estimator": name} | _finite(dataclasses.asdict(x)) for name, x in lines])
-        return
-    for label, assign in assigns.items():
-        table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-        figures = ("error", "turned", "noise")
-        for heading in ("process", *(f"{name}\n{size}" for size in SIZES for name in figures)):
-            table.add_column(heading, justify="left" if heading == "process" else "right")
-        for process in CHALLENGES:
-            own = [x for name, x in lines if name == label and x.process == process]
-            cells = (_number(value) for x in own for value in (x.error, x.turned, x.noise))
-            table.add_row(process, *cells)
-        drawn = ", drawn" * any(any(x.halves) for name, x in lines if name == label)
-        out.print(f"[bold]{shown(label)}[/bold]{drawn}, {update_time(assign):.1f} ms per update")
-        out.print(table)
-    out.print(
-        "In groups of 4, 8 and 16. error: of the expected gradient, relative (0: none, exactly).\n"
-        "turned: what remains of it after the best rescaling. noise: variance times environment\n"
-        "steps, rescaled, over that of rloo in groups of 4.",
-        soft_wrap=True,
-    )
-
-
-def _number(value: float) -> str:
-    """A figure of the board."""
-    return "0" if value < 1e-9 else "∞" if value == math.inf else f"{value:.2f}"
-
-
-def _finite(figures: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no infinite number; it is null."""
-    return {key: None if value == math.inf else value for key, value in figures.items()}
 
 
 def _unbiased(name: str) -> bool:

@@ -1,7 +1,7 @@
 """The advantage estimators: one entry for each, and one file per family of functions."""
 
 from agentsgym.credit.estimator import Estimator, Variant
-from agentsgym.credit.estimators.by_state import action_mean, g2po, gigpo, graphgpo, hgpo
+from agentsgym.credit.estimators.by_state import gigpo
 from agentsgym.credit.estimators.episodic import (
     grpo,
     placed_rewards,
@@ -57,40 +57,6 @@ ESTIMATORS = table(
             Variant(options={}, error=0.0, turned=0.0),
             Variant(options={"baseline": "mean"}, error=0.31, turned=0.13),
             Variant(options={"baseline": "mean_std"}, error=0.38, turned=0.29),
-        ),
-    ),
-    Estimator(
-        name="hgpo",
-        help="steps with the same last states against each other, longer agreement counting more",
-        assign=hgpo,
-        variants=(
-            Variant(options={}, error=0.0, turned=0.0),
-            Variant(options={"baseline": "mean_std"}, error=0.45, turned=0.27),
-        ),
-    ),
-    Estimator(
-        name="g2po",
-        help="the value of the state that a step led to, as the group knows it, against its own",
-        assign=g2po,
-        variants=(
-            Variant(options={}, error=0.001, turned=0.001),
-            Variant(options={"baseline": "mean", "gamma": 0.95}, error=0.73, turned=0.31),
-        ),
-    ),
-    Estimator(
-        name="graphgpo",
-        help="the distance from the state that a step led to, to a success of the group",
-        assign=graphgpo,
-        variants=(Variant(options={}, error=0.33, turned=0.26),),
-    ),
-    Estimator(
-        name="action_mean",
-        help="what the same action earned in the same state, shrunk where it is rare",
-        assign=action_mean,
-        variants=(
-            Variant(options={}, error=0.29, turned=0.07),
-            Variant(options={"shrinkage": 0.0}, error=0.001, turned=0.001),
-            Variant(options={"baseline": "mean"}, error=0.18, turned=0.12),
         ),
     ),
     Estimator(

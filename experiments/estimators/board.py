@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-
-from agentsgym.credit.advantages import credit_steps, find_estimator
-from agentsgym.credit.estimator import Estimator
-from agentsgym.credit.estimators import ESTIMATORS
-from agentsgym.credit.estimators.episodic import rloo
-from agentsgym.credit.processes import (
+from experiments.estimators.by_state import PUBLISHED
+from experiments.estimators.processes import (
     Groups,
     Move,
     Process,
@@ -25,6 +21,11 @@ from agentsgym.credit.processes import (
     gradients,
     groups_of,
 )
+
+from agentsgym.credit.advantages import credit_steps, find_estimator
+from agentsgym.credit.estimator import Estimator
+from agentsgym.credit.estimators import ESTIMATORS
+from agentsgym.credit.estimators.episodic import rloo
 from agentsgym.credit.table import StepTable
 from agentsgym.types.records import Floats
 
@@ -158,9 +159,10 @@ class Measured:
     halves: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
 
-def variants_of(names: Sequence[str] = tuple(ESTIMATORS)) -> dict[str, Assign]:
-    """The functions of some estimators in all their variants, by name and options."""
-    entries = [(find_estimator(name), name) for name in names]
+def variants_of(names: Sequence[str] = (*ESTIMATORS, *PUBLISHED)) -> dict[str, Assign]:
+    """The functions of some estimators in all their variants, by name (the last part of a dotted
+    path) and options."""
+    entries = [(find_estimator(name), name.rpartition(".")[2]) for name in names]
     return {
         f"{name} {', '.join(f'{k}={v}' for k, v in options.items())}".strip(): _of(entry, options)
         for entry, name in entries
