@@ -5,10 +5,11 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.rollout.answers import StepAnswer, checked_number, checked_text, read_answer
 from agentsgym.rollout.parsed_action import ParsedAction
 from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action, spoken
-from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Step
+from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Prompt, Step
 from agentsgym.types.tool_actions import NO_ACT
 
 logger = logging.getLogger(__name__)
@@ -131,7 +132,9 @@ def _observe(
     prompt: Any = NO_ACT
     if parsed is None or parsed.valid:
         prompt = session.host._format_prompt(session.state, session.acted)
-    if not isinstance(prompt, ModelCall | list):
+    if isinstance(prompt, ModelCall):
+        return _observe_call(session, prompt)
+    if not isinstance(prompt, list):
         prompt = checked_text(prompt, "_format_prompt")
         if session.carried and not session.acted:
             prompt = f"{session.carried}\n\n{prompt}"
@@ -143,6 +146,34 @@ def _observe(
     if observed:
         return None
     return OVER_BUDGET if limit is None else (yield from _go_on(session, session.observation))
+
+
+def _observe_call(session: Session, call: Prompt) -> str | None:
+    """Take a program's call; return a stop reason if the budget has no room, or if the program
+    ends. One that the agent can't be shown is refused, and what the program does then takes the
+    place of what it did after its last action."""
+    env, sid = session.host, session.session_id
+    while True:
+        try:
+            return None if session.observe(call) else OVER_BUDGET
+        except CallRefused as refused:
+            answer = read_answer(env._step_episode(sid, session.state, refused.to_json()))
+        env.active_states[sid] = answer.state
+        if session.acted:
+            _answer_again(session, answer)
+        if answer.done:
+            return session.steps[-1].info.get("stop_reason") or "done"
+        call = env._format_prompt(answer.state, session.acted)
+
+
+def _answer_again(session: Session, answer: StepAnswer) -> None:
+    """Replace the environment's answer to the last action."""
+    last = session.steps.pop()
+    if answer.step_rewards is not None:
+        _replace_rewards(session, answer.step_rewards)
+    reward = checked_number(answer.reward, "reward")
+    info = {**last.info, **answer.info}
+    session.steps.append(replace(last, reward=reward, done=answer.done, info=info))
 
 
 def _go_on(

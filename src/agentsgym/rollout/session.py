@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.generation.serving.calls import ModelAnswer
+from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.rollout.parsed_action import ParsedAction, following, plain_action, tool_action
 from agentsgym.tokens.calls import CallTranscript
 from agentsgym.types import (
@@ -161,7 +161,8 @@ class Session:
 
     def observe(self, prompt: Prompt, most: int | None = None) -> bool:
         """Add what the environment says if the budget leaves room for an answer, and the context
-        then has at most `most` tokens; otherwise nothing is added and the result is False."""
+        then has at most `most` tokens; otherwise nothing is added and the result is False. Raises
+        CallRefused, with nothing added, for a call that the agent can't be shown."""
         if isinstance(prompt, ModelCall):
             self._observe_call(prompt)
         else:
@@ -187,13 +188,16 @@ class Session:
         self.transcript.observe(self.messages, len(new))
 
     def _observe_call(self, call: ModelCall) -> None:
+        try:
+            call = self.transcript.call(call)
+        except ValueError as error:
+            raise CallRefused(str(error)) from error
         known = len(self.messages)
         goes_on = list(call.messages[:known]) == self.messages
         self.observation = _as_text(call.messages[known if goes_on else 0 :])
         self.call = call
         self.messages = list(call.messages)
         self._new_messages = len(self.messages)
-        self.transcript.call(call)
 
     def withdraw(self) -> None:
         """Remove an observation for which no action was requested."""

@@ -11,10 +11,11 @@ is encoded again, and none carries loss in more than one row.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentsgym.tokens.codec import Codec
+from agentsgym.tokens.folding import folded
 from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
@@ -62,29 +63,37 @@ class CallTranscript(Transcript):
         self._answers: dict[_Key, _Answered] = {}
         self._openings: dict[_Key, set[_Key]] = {}
 
-    def call(self, call: ModelCall) -> None:
-        """Bring the context to the conversation of a call.
+    def call(self, call: ModelCall) -> ModelCall:
+        """Bring the context to the conversation of a call, and return it as the chat template takes
+        it (`folded`).
 
-        Raises ValueError if the chat template cannot show its messages or tools.
+        Raises ValueError if the chat template cannot show its messages or tools; then it is as if
+        there had been no call.
         """
         if self._without_tools is None:
-            return
+            return call
         self._codec = self._without_tools.with_tools(call.tools)
-        self._before = self._text
-        keys = _keys(call)
-        begins = self._reason(call, keys[0])
+        with folded(self._codec, call.messages) as messages:
+            call = replace(call, messages=tuple(messages))
+            keys, before = _keys(call), self._text
+            self._extend(call, keys)
+        self._before = before
         self._call = keys[-1]
+        self._openings.setdefault(_opening(call.messages), set()).add(keys[0])
+        return call
+
+    def _extend(self, call: ModelCall, keys: Sequence[_Key]) -> None:
+        """Go on with the row that the call continues, or begin one."""
         last = len(call.messages) - 1
         for at in reversed(range(last)):
             if keys[at + 1] in self._answers:
                 self._continue(self._answers[keys[at + 1]], call.messages, last - at)
                 return
-        if self._call in self._prompts:
-            earlier = self._prompts[self._call]
+        if earlier := self._prompts.get(keys[-1]):
             self._copy(earlier.row, earlier.span.start, "retry")
             self._text = earlier.text
         else:
-            self._open(call.messages, begins)
+            self._open(call.messages, self._reason(call, keys[0]))
 
     def answer(self, action: GenerationResult, call: ModelCall) -> ParsedAnswer:
         """The answer to `call` as the program gets it."""
@@ -104,17 +113,13 @@ class CallTranscript(Transcript):
         return span
 
     def _reason(self, call: ModelCall, tools: _Key) -> str:
-        """Why a row begins for a call that continues none; its opening is known from now on."""
-        own = _opening(call.messages)
-        before = self._openings.setdefault(own, set())
+        """Why a row begins for a call that continues none."""
         if self._call is None:
-            reason = "episode"
-        elif not before:
-            reason = "conversation"
-        else:
-            reason = "history" if tools in before else "tools"
-        before.add(tools)
-        return reason
+            return "episode"
+        before = self._openings.get(_opening(call.messages))
+        if not before:
+            return "conversation"
+        return "history" if tools in before else "tools"
 
     def _continue(self, earlier: _Answered, messages: Sequence[Message], new: int) -> None:
         """Go on after an earlier answer with the last `new` messages."""

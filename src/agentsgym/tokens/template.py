@@ -60,6 +60,18 @@ class TemplateText:
     at_end: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RolesTaken:
+    """What a template shows, each message in its place: a `system` message at the beginning,
+    one that is `system_alone`, those of the system that stand `system_anywhere`, and `repeated`
+    turns of the user or the assistant."""
+
+    system: bool
+    system_alone: bool
+    system_anywhere: bool
+    repeated: bool
+
+
 class ChatTemplate:
     """Renders conversations with a tokenizer's chat template, in transformers' sandbox.
 
@@ -173,6 +185,29 @@ class ChatTemplate:
         except TemplateFailed:
             return []
         return parts if len(parts) == len(roles) + 1 else []
+
+    @cached_property
+    def roles_taken(self) -> RolesTaken:
+        """Which roles may stand where."""
+        system, user, answer = "system", "user", "assistant"
+        anywhere = (system, system, user, system, answer, system, user, system)
+        return RolesTaken(
+            self._shows(system, user),
+            self._shows(system),
+            self._shows(*anywhere),
+            self._shows(user, user, answer, answer, user),
+        )
+
+    def _shows(self, *roles: str) -> bool:
+        """Whether the template shows messages of these roles, each in its place."""
+        texts = [f"{PROBE}{number}" for number in range(len(roles))]
+        pairs = zip(roles, texts, strict=True)
+        try:
+            text = self.render([{"role": role, "content": content} for role, content in pairs])
+        except TemplateFailed:
+            return False
+        places = [text.find(one) for one in texts]
+        return -1 not in places and places == sorted(places)
 
     @property
     def dated(self) -> bool:

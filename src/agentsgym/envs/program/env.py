@@ -15,7 +15,7 @@ from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun
 from agentsgym.envs.program.server import program_server
 from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
 from agentsgym.envs.task_file import TaskFile
-from agentsgym.generation.serving.calls import ModelAnswer
+from agentsgym.generation.serving.calls import ModelAnswer, reply_from_json
 from agentsgym.types import ModelCall, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError, import_from_here, import_path
 from agentsgym.types.records import LARGEST_REWARD
@@ -153,10 +153,16 @@ class ProgramEnv(ListedTasks):
     def _step_episode(
         self, session_id: str, state: ProgramState, action: str
     ) -> tuple[ProgramState, float, bool, dict[str, Any]]:
-        run = state.run
-        run.reply(ModelAnswer.from_json(action))
-        event = self._next(run, state.until, len(state.posted) + 1)
-        posted = (*state.posted, run.take_reward())
+        run, reply, posted = state.run, reply_from_json(action), state.posted
+        run.reply(reply)
+        if isinstance(reply, ModelAnswer):
+            posted = (*posted, 0.0)
+        event = self._next(run, state.until, len(posted))
+        if not posted:  # each call so far was refused
+            if isinstance(event, ProgramEnd):
+                raise ProgramFailed(f"the program ended, and its calls were refused: {reply}")
+            return replace(state, call=event), 0.0, False, {}
+        posted = (*posted[:-1], posted[-1] + run.take_reward())
         if isinstance(event, ModelCall):
             return replace(state, call=event, posted=posted), posted[-1], False, {}
         reward, info = _outcome(event, posted)

@@ -187,14 +187,14 @@ class ProgramRun:
                 return event.call
         return self._end
 
-    def reply(self, answer: ModelAnswer) -> None:
-        """Answer the call that `next_event` returned last."""
+    def reply(self, answer: ModelAnswer | CallRefused) -> None:
+        """Answer or refuse the call that `next_event` returned last."""
         waiting = self._answering
         if waiting is not None:
-            self._answered = True
+            self._answered |= isinstance(answer, ModelAnswer)
             with self._lock:
                 self._open.pop(id(waiting), None)
-            waiting.loop.call_soon_threadsafe(_resolve, waiting.answer, answer)
+            waiting.loop.call_soon_threadsafe(_settle, waiting.answer, answer)
 
     def take_reward(self) -> float:
         """The rewards that were posted since the last time."""
@@ -210,7 +210,7 @@ class ProgramRun:
             self._open.clear()
         for waiting in still_open:
             refusal = CallRefused(reason, 410, code="session_over")
-            waiting.loop.call_soon_threadsafe(_reject, waiting.answer, refusal)
+            waiting.loop.call_soon_threadsafe(_settle, waiting.answer, refusal)
         self._stop()
 
     # -- in the program's thread -----------------------------------------------------------------
@@ -266,11 +266,10 @@ async def _wait_for(result: Any) -> Any:
     return await result
 
 
-def _resolve(future: "asyncio.Future[ModelAnswer]", answer: ModelAnswer) -> None:
-    if not future.done():
+def _settle(future: "asyncio.Future[ModelAnswer]", answer: ModelAnswer | CallRefused) -> None:
+    if future.done():
+        return
+    if isinstance(answer, CallRefused):
+        future.set_exception(answer)
+    else:
         future.set_result(answer)
-
-
-def _reject(future: "asyncio.Future[ModelAnswer]", error: CallRefused) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -35,11 +35,6 @@ class ModelAnswer:
         """The answer as a JSON text."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__})
 
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """The answer that `to_json` wrote."""
-        return cls(**json.loads(text))
-
 
 class CallRefused(Exception):
     """A call gets an error with this HTTP `status`; the message says what was wrong. `kind` is the
@@ -58,6 +53,16 @@ class CallRefused(Exception):
         self.kind = kind
         self.code = code
         self.param = param
+
+    def to_json(self) -> str:
+        """The message as a JSON text."""
+        return json.dumps({"refused": str(self)})
+
+
+def reply_from_json(text: str) -> ModelAnswer | CallRefused:
+    """The answer, or the refusal, that `to_json` wrote."""
+    parts = json.loads(text)
+    return CallRefused(parts["refused"]) if "refused" in parts else ModelAnswer(**parts)
 
 
 class Backend(Protocol):

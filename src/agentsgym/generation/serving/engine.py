@@ -7,6 +7,7 @@ from typing import Any
 from agentsgym.generation.serving.batcher import Batcher
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.tokens import codec_for
+from agentsgym.tokens.folding import folded
 from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
 from agentsgym.types.records import count_calls
 from agentsgym.types.requests import context_overflow, is_context_overflow
@@ -69,7 +70,8 @@ class EngineBackend:
         self.check(key)
         try:
             codec = self._codec.with_tools(call.tools)
-            context = codec.open(call.messages).token_ids
+            with folded(codec, call.messages) as messages:
+                context = codec.open(messages).token_ids
         except ValueError as error:  # TemplateFailed, or tools that the template does not show
             raise CallRefused(str(error)) from None
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)

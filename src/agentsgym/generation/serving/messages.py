@@ -72,7 +72,15 @@ class _AssistantTurn(Body):
         yield wire.assistant_message(texts, calls)
 
 
-_Turn = Annotated[_UserTurn | _AssistantTurn, Field(discriminator="role")]
+class _SystemTurn(Body):
+    role: Literal["system", "developer"]
+    content: Texts
+
+    def messages(self) -> Iterator[Message]:
+        yield wire.text_message(self.role, self.content)
+
+
+_Turn = Annotated[_UserTurn | _AssistantTurn | _SystemTurn, Field(discriminator="role")]
 
 
 class MessagesBody(CallBody):

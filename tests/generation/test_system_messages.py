@@ -1,0 +1,164 @@
+"""System and developer messages anywhere in a conversation, in three APIs, with templates that take
+them at the beginning only, drop them, move them, or want roles that alternate."""
+
+import httpx
+import pytest
+
+from agentsgym.generation.serving.app import create_app
+from agentsgym.generation.serving.batcher import Batcher
+from agentsgym.generation.serving.engine import EngineBackend, ModelFacts
+from agentsgym.generation.serving.listening import ServerThread
+from chat_tokenizers import template, tokenizer_for
+from rollout.doubles import TextEngine
+
+HTTP = httpx.Client(timeout=60)
+# The role, and what it says: a client's rules, a conversation, more rules in its middle.
+TALK = [
+    ("system", "Rule one."),
+    ("developer", "Rule two."),
+    ("user", "Hello."),
+    ("user", "Are you there?"),
+    ("assistant", "Yes."),
+    ("developer", "Rule three."),
+    ("user", "How old are you?"),
+    ("system", "Rule four."),
+]
+EXACT = ["qwen2_5", "llama3_1", "gemma4"]
+STRICT = ["qwen3_5_think", "qwen3_8", "gemma", "gemma3", "cohere", "cohere2", "gptoss", "qwen3_vl",
+          "deepseekv3", "deepseek_r1_distill"]  # fmt: skip
+
+
+class Asked(TextEngine):
+    """Remembers the contexts that it was asked about."""
+
+    def __init__(self, tokenizer):
+        super().__init__(tokenizer)
+        self.contexts = []
+
+    def submit(self, requests):
+        self.contexts += [self.tokenizer.decode(request.token_ids) for request in requests]
+        super().submit(requests)
+
+
+class Server:
+    def __init__(self, name):
+        tokenizer = tokenizer_for(template(name))
+        self.engine = Asked(tokenizer)
+        self.batcher = Batcher(self.engine)
+        facts = ModelFacts(name="m", root="m", max_model_len=100_000, stop_token_ids=())
+        self.thread = ServerThread(create_app(EngineBackend(self.batcher, facts, tokenizer)))
+
+    def post(self, path, **body):
+        return HTTP.post(f"{self.thread.url}/v1/{path}", json={"model": "m", **body})
+
+    def close(self):
+        self.thread.close()
+        self.batcher.close()
+
+
+@pytest.fixture
+def serve():
+    made = []
+
+    def start(name):
+        made.append(Server(name))
+        return made[-1]
+
+    yield start
+    for server in made:
+        server.close()
+
+
+def as_messages(talk):
+    return [{"role": role, "content": text} for role, text in talk]
+
+
+def bodies(talk):
+    """The same conversation in each API."""
+    messages = as_messages(talk)
+    return {
+        "chat/completions": {"messages": messages},
+        "responses": {"input": messages},
+        "messages": {"messages": messages, "max_tokens": 9},
+    }
+
+
+@pytest.mark.parametrize("name", EXACT + STRICT)
+def test_each_api_shows_the_model_every_message_in_its_order(serve, name):
+    server = serve(name)
+    for path, body in bodies(TALK).items():
+        answer = server.post(path, **body)
+        assert answer.status_code == 200, answer.text
+    assert len(server.engine.contexts) == 3 and len({*server.engine.contexts}) == 1
+    context = server.engine.contexts[0]
+    places = [context.find(text) for _, text in TALK]
+    assert -1 not in places and places == sorted(places)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_template_that_takes_them_anywhere_gets_them_as_they_are(serve, name):
+    server = serve(name)
+    server.post("chat/completions", messages=as_messages(TALK))
+    tokenizer = server.engine.tokenizer
+    roles = [("system" if role == "developer" else role, text) for role, text in TALK]
+    assert server.engine.contexts == [
+        tokenizer.apply_chat_template(
+            as_messages(roles), tokenize=False, add_generation_prompt=True
+        )
+    ]
+
+
+def test_what_qwen3_5_and_gemma_3_get(serve):
+    """Qwen3.5 takes one system message, at the beginning; Gemma 3 wants turns that alternate."""
+    folded = {
+        "qwen3_5_think": [
+            ("system", "Rule one.\n\nRule two."),
+            ("user", "Hello."),
+            ("user", "Are you there?"),
+            ("assistant", "Yes."),
+            ("user", "Rule three."),
+            ("user", "How old are you?"),
+            ("user", "Rule four."),
+        ],
+        "gemma3": [
+            ("system", "Rule one.\n\nRule two."),
+            ("user", "Hello.\n\nAre you there?"),
+            ("assistant", "Yes."),
+            ("user", "Rule three.\n\nHow old are you?\n\nRule four."),
+        ],
+        "gemma": [
+            ("user", "Rule one.\n\nRule two.\n\nHello.\n\nAre you there?"),
+            ("assistant", "Yes."),
+            ("user", "Rule three.\n\nHow old are you?\n\nRule four."),
+        ],
+    }
+    for name, talk in folded.items():
+        server = serve(name)
+        server.post("chat/completions", messages=as_messages(TALK))
+        assert server.engine.contexts == [
+            server.engine.tokenizer.apply_chat_template(
+                as_messages(talk), tokenize=False, add_generation_prompt=True
+            )
+        ]
+
+
+@pytest.mark.parametrize("name", ["gemma3", "qwen3_5_think", "cohere"])
+def test_a_conversation_of_a_system_message_alone_asks_what_it_says(serve, name):
+    server = serve(name)
+    for path, body in bodies([("system", "Count to three.")]).items():
+        assert server.post(path, **body).status_code == 200
+    assert all("Count to three." in context for context in server.engine.contexts)
+
+
+def test_what_no_folding_helps_is_refused_with_the_message_and_the_setting(serve):
+    server = serve("gemma3")
+    talk = [("system", "Be brief."), ("assistant", "Hello."), ("user", "Hi.")]
+    for path, body in bodies(talk).items():
+        answer = server.post(path, **body)
+        assert answer.status_code == 400
+        error = answer.json()["error"]
+        assert error["type"] == "invalid_request_error"
+        for words in ("message 2 of the conversation (assistant)", "must alternate",
+                      "model.chat_template"):  # fmt: skip
+            assert words in error["message"]
+    assert not server.engine.contexts
