@@ -36,8 +36,8 @@ def with_variations(folder: Path) -> Run:
     run = dict(figures_of(folder))
     del run["warm_start"]
     played = folder / "variations.json"
-    games = json.loads(played.read_text())["games"] if played.is_file() else []
-    run["variations"] = {game["name"]: game["evaluation"] for game in games}
+    games = json.loads(played.read_text())["games"] if played.is_file() else {}
+    run["variations"] = {name: game["evaluation"] for name, game in games.items()}
     return run
 
 

@@ -14,7 +14,7 @@ from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.http import MissingKey, Refused
 from agentsgym.rollout import run
 from agentsgym.runs import load_run
-from agentsgym.runs.suites import check_names, parse_suite
+from agentsgym.runs.suites import Suite, check_names
 from agentsgym.runs.trust import check_untrusted
 from integrations.number_server import NumberServer
 
@@ -228,10 +228,8 @@ def test_a_row_makes_us_contact_no_server(nothing_given, monkeypatch):
 
 
 def test_a_suite_makes_us_contact_no_server():
-    game = {"name": "numbers", "env": "OpenEnv", "episodes": 1}
-    suite = parse_suite(
-        {"name": "s", "games": [{**game, "env_config": {"base_url": "http://there"}}]}, "s.yaml"
-    )
+    game = {"name": "numbers", "env": "OpenEnv", "tasks": 1}
+    suite = Suite(name="s", games=[{**game, "env_config": {"base_url": "http://there"}}])
     with pytest.raises(ConfigError, match="base_url=http://there"):
         check_names(suite)
 

@@ -1,44 +1,33 @@
 """`agentsgym eval --suite`."""
 
-import importlib.util
 import json
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from agentsgym import make
 from agentsgym.cli.console import out
-from agentsgym.cli.suite import suite_tables
-from agentsgym.evaluation import Played, assess, parse_suite, suite_figures
+from agentsgym.cli.suite import GameFigures, suite_table
+from agentsgym.envs import ConfigError
+from agentsgym.evaluation import UNINFORMED, assess, information
 from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
-from agentsgym.types import Rollout
-from agentsgym.types.requests import context_overflow
+from agentsgym.types import Episode, Rollout, Step
 
-SCRIPT = Path(__file__).parents[2] / "scripts/suites.py"
-FROZEN = {"explore": (1, "ad1e55efa6b003a6")}
-"""Whoever changes a suite raises its version here and in scripts/suites.py."""
+FROZEN = {"explore": "e0eb91094dc5a336"}
+EXPLORES = ["place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"]
 
 
 def test_suites_are_frozen():
-    assert {name: (load_suite(name).version, load_suite(name).digest) for name in suites()} == (
-        FROZEN
-    )
-
-
-def test_suites_and_their_references_are_those_of_the_script():
-    spec = importlib.util.spec_from_file_location("suites_script", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert {name: script.text_of(suite) for name, suite in script.suites().items()} == suites()
+    assert {name: load_suite(name).digest for name in suites()} == FROZEN
 
 
 def test_no_task_is_in_a_dataset_of_its_environment():
     for game in load_suite("explore").games:
         env = make(game.env, env_config=game.env_config)
         if game.env in ("Explore", "Bandit"):
-            seeds = {task["seed"] for task in game.frozen_tasks}
+            seeds = {task["seed"] for task in game.listed_tasks}
             for rows in (env.get_train_dataset(), env.get_eval_dataset()):
                 assert not seeds & {task["seed"] for task in rows["task_data"]}
 
@@ -49,13 +38,14 @@ def figures(invoke, *arguments):
     return json.loads(result.stdout)
 
 
-def test_the_best_player_earns_one_and_the_same_again(invoke, tmp_path):
+def test_the_best_player_earns_what_is_known_and_the_same_again(invoke, tmp_path):
     results = figures(invoke, "agent:optimal", "-o", str(tmp_path))
-    assert results["digest"] == FROZEN["explore"][1] and not results["complete"]
-    low, high = results["information"]["ci95"]
-    assert low <= 1.0 <= high and low > 0.7
-    exact = {"place", "place-two-facts", "switches", "rule", "mastermind", "twenty-questions"}
-    assert {g["name"] for g in results["games"] if g["of_best"]["value"] == 1.0} >= exact
+    assert results["digest"] == FROZEN["explore"]
+    games = results["games"]
+    shares = {name: games[name]["information"]["share"] for name in EXPLORES}
+    exact = ("place", "place-two-facts", "switches", "rule")
+    assert [shares[name] for name in exact] == pytest.approx([1.0] * 4)
+    assert games["bandit"]["information"] is None
     again = figures(invoke, "agent:optimal", "-o", str(tmp_path))
     assert again == results
     assert len(list(read_rollouts(tmp_path / "place"))) == 8
@@ -63,14 +53,47 @@ def test_the_best_player_earns_one_and_the_same_again(invoke, tmp_path):
     assert stored.pop("schema") == 1 and stored == results
 
 
-def test_the_best_player_that_never_explores_earns_zero(invoke):
-    results = figures(invoke, "agent:never")
-    low, high = results["information"]["ci95"]
-    assert low <= 0.0 <= high
-    assert {game["name"] for game in results["games"]} == {
-        "place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"
-    }  # fmt: skip
-    assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in results["games"])
+def test_the_best_player_that_never_explores_plays_the_games_that_have_one(invoke):
+    """In each of the first eight tasks of `place` another box is right: one is found at once, and
+    one after its miss, 0.25 as expected."""
+    games = figures(invoke, "agent:never")["games"]
+    assert list(games) == EXPLORES
+    assert games["place"]["other_references"] == {UNINFORMED: pytest.approx(0.25)}
+    assert games["place"]["evaluation"]["reward"] == pytest.approx(0.25)
+    assert games["place"]["information"]["share"] == pytest.approx(0.0)
+    assert all(game["evaluation"]["metrics"]["informing"] == 0 for game in games.values())
+
+
+def played(rewards, failed=0):
+    """Rollouts of tasks of their own."""
+    one = [
+        Rollout(
+            f"{k}", k, 0, "Explore", {}, {"seed": k},
+            (Episode(0, (Step(0, "", "", reward, True),), reward, 1.0, "done"),), (), seed=0,
+        )
+        for k, reward in enumerate(rewards)
+    ]  # fmt: skip
+    return [replace(r, error="boom") if k < failed else r for k, r in enumerate(one)]
+
+
+def test_information_lies_between_play_without_exploring_and_the_best():
+    evaluation = assess(played([0.9, 0.9, 0.4, 0.4]), [0.9] * 4)
+    known = information(evaluation, {UNINFORMED: 0.4, "another": 0.5})
+    assert known.share == pytest.approx((0.65 - 0.4) / 0.5)
+    low, high = evaluation.reward_ci95
+    assert known.ci95 == pytest.approx(((low - 0.4) / 0.5, (high - 0.4) / 0.5))
+
+
+@pytest.mark.parametrize(
+    ("references", "best", "failed"),
+    [({}, 0.9, 0), ({UNINFORMED: 0.4}, None, 0), ({UNINFORMED: 0.9}, 0.9, 0),
+     ({UNINFORMED: 0.4}, 0.9, 1)],
+)  # fmt: skip
+def test_information_is_unknown(references, best, failed):
+    """Without either play, where exploring is worth nothing, or where the rollouts that are left
+    are a choice by how they went."""
+    rollouts = played([0.9, 0.9, 0.4, 0.4], failed)
+    assert information(assess(rollouts, [best] * 4), references) is None
 
 
 def test_the_noise_of_a_game_is_its_own():
@@ -83,7 +106,7 @@ def test_the_noise_of_a_game_is_its_own():
 
 FILE = """\
 games:
-- {name: small, env: Bandit, env_config: {arms: 2}, episodes: 6}
+- {name: small, env: Bandit, env_config: {arms: 2}, tasks: 6}
 - {name: codes, env: Mastermind, tasks: [{solution: red blue}, {solution: red red}],
    rollouts_per_task: 3}
 """
@@ -94,21 +117,44 @@ def test_a_suite_of_ones_own(invoke, tmp_path, monkeypatch):
     (tmp_path / "mine.yaml").write_text(FILE)
     result = invoke("eval", "agent:random", "--suite", "mine.yaml", "-o", "out")
     assert result.exit_code == 0, result.stderr
-    assert "agent:random on mine 1" in result.stdout and "codes" in result.stdout
+    assert "agent:random on mine" in result.stdout and "codes" in result.stdout
     assert [len(list(read_rollouts(f"out/{name}"))) for name in ("small", "codes")] == [6, 6]
-    assert parse_suite({"name": "mine", "games": [GAME]}, "x").digest
 
 
-def test_models_of_a_suite_are_compared_and_stand_side_by_side(invoke, tmp_path):
+def test_a_digest_is_of_what_is_played(tmp_path):
+    def digest(text):
+        (tmp_path / "mine.yaml").write_text(text)
+        return load_suite(str(tmp_path / "mine.yaml")).digest
+
+    assert digest(FILE) == digest(f"description: words\n{FILE}")
+    assert len({digest(FILE), digest(FILE.replace("6", "7")), digest(FILE.replace("2", "3"))}) == 3
+
+
+@pytest.mark.parametrize(
+    ("games", "message"),
+    [
+        ("[]", "games"),
+        ("[{name: a, env: Bandit, tasks: 1}, {name: a, env: Bandit, tasks: 1}]", "the same name"),
+        ("[{name: a, env: Bandit}]", "give either tasks"),
+        ("[{name: a, env: Bandit, tasks: 2, seeds: [1]}]", "give either tasks"),
+        ("[{name: ../up, env: Bandit, tasks: 2}]", "games.0.name"),
+        ("[{name: a, env: Bandit, sedes: [1]}]", "games.0.sedes"),
+    ],
+)
+def test_a_wrong_suite_is_refused_with_its_key(tmp_path, games, message):
+    (tmp_path / "wrong.yaml").write_text(f"games: {games}\n")
+    with pytest.raises(ConfigError, match=message):
+        load_suite(str(tmp_path / "wrong.yaml"))
+
+
+def test_models_of_a_suite_are_compared(invoke, tmp_path):
     models = ("agent:optimal", "--vs", "agent:never", "--vs", "agent:random")
     results = figures(invoke, *models, "-o", f"{tmp_path}/out")
-    alone = figures(invoke, "agent:never")
-    never, at_random = results["comparisons"]
-    assert (never["vs"], at_random["vs"]) == ("agent:never", "agent:random")
-    assert never["figures"]["games"] == alone["games"]
-    assert set(never["games"]) == {game["name"] for game in alone["games"]}
-    reward = never["games"]["place"]["reward"]
-    assert reward["first"] == 1.0 and reward["second"] == alone["games"][0]["score"]["value"]
+    never, at_random = results["comparisons"].values()
+    assert list(results["comparisons"]) == ["agent:never", "agent:random"]
+    assert list(never) == EXPLORES and len(at_random) == 8  # nobody draws in Twenty Questions
+    reward = never["place"]["reward"]
+    assert (reward["first"], reward["second"]) == pytest.approx((1.0, 0.25))
     assert reward["interval"][0] > 0
     for folder in ("model", "vs", "vs-2"):
         assert len(list(read_rollouts(tmp_path / "out" / folder / "place"))) == 8
@@ -117,12 +163,6 @@ def test_models_of_a_suite_are_compared_and_stand_side_by_side(invoke, tmp_path)
     shown = invoke("eval", *models, "--suite", "explore", "--episodes", "4").stdout
     assert "reward, agent:optimal against agent:never" in shown
     assert "agent:optimal is higher" in shown
-    assert shown.partition("reward on explore 1")[2].split()[:3] == [
-        "agent:optimal", "agent:never", "agent:random"
-    ]  # fmt: skip
-
-
-GAME = {"name": "small", "env": "Bandit", "episodes": 6}
 
 
 @pytest.mark.parametrize(
@@ -146,23 +186,18 @@ def test_options_that_do_not_fit_a_suite_are_refused(invoke, tmp_path, monkeypat
 
 LATE = """\
 games:
-- {{name: first, env: Bandit, episodes: 2}}
+- {{name: first, env: Bandit, tasks: 2}}
 - {{name: second, {second}}}
 """
-THREE = "{random: [0, 0, 0], unexploring: [0, 0, 0], best: [1, 1, 1], without: never_informing}"
 
 
 @pytest.mark.parametrize(
     ("second", "text"),
     [
         ("env: Mastermind, tasks: [{solution: 5}]", "second: task_data needs a 'solution'"),
+        ("env: strangers_game.Env, tasks: 2", "env=strangers_game.Env"),
         (
-            f"env: Explore, episodes: 2, references: {THREE}",
-            "second: the references are for 3 episodes, and a trial has 2",
-        ),
-        ("env: strangers_game.Env, episodes: 2", "env=strangers_game.Env"),
-        (
-            "env: ClassicalReasoning, env_config: {questions_file: /etc/passwd}, episodes: 2",
+            "env: ClassicalReasoning, env_config: {questions_file: /etc/passwd}, tasks: 2",
             "--trust",
         ),
     ],
@@ -176,31 +211,18 @@ def test_a_wrong_game_is_refused_before_any_is_played(invoke, tmp_path, monkeypa
     assert not (tmp_path / "out").exists() and not (tmp_path / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    ("error", "row"),
-    [
-        ("GenerationError: " + context_overflow(540, 512), "does not fit"),
-        ("This model's maximum context length is 512 tokens. However, you", "does not fit"),
-        ("RuntimeError: no such arm", "failed"),
-    ],
-)
-def test_a_game_of_which_every_rollout_failed_says_why(capsys, error, row):
-    failed = Rollout("0", 0, 0, "Bandit", {}, {"seed": 0}, (), (), seed=0, error=error)
-    suite = parse_suite({"name": "s", "games": [GAME]}, "s.yaml")
-    figures = suite_figures(suite, [Played(assess([failed]), (failed,))], complete=True)
-    for table in suite_tables("agent:random", figures):
-        out.print(table)
+def test_a_game_of_which_every_rollout_failed_says_so(capsys):
+    figures = {"small": GameFigures(assess(played([0.0], failed=1)), {}, None)}
+    out.print(suite_table("agent:random on s", figures))
     output = " ".join(capsys.readouterr().out.split())
-    assert f"small {row} " in output and "nan" not in output
-    why = "longer than the model's context are small 1 of 1 rollouts"
-    assert (why in output) == (row == "does not fit")
+    assert "small failed" in output and "nan" not in output
+    assert "do not count: small 1 of 1" in output
 
 
 ROOM = """\
 games:
-- {name: place, env: Explore, episodes: 2, references:
-   {random: [0, 0], unexploring: [0, 0], best: [1, 1], without: never_informing}}
-- {name: lasting, env: Explore, env_config: {episodes_per_trial: 12, free_shots: 11}, episodes: 2}
+- {name: place, env: Explore, tasks: 2}
+- {name: lasting, env: Explore, env_config: {episodes_per_trial: 12, free_shots: 11}, tasks: 2}
 """
 
 
@@ -210,6 +232,7 @@ def test_a_model_plays_the_games_that_fit_in_its_context(invoke, tmp_path):
     command = ("eval", "builtin:quickstart", "--suite", str(tmp_path / "room.yaml"), "--json")
     result = invoke(*command)
     assert result.exit_code == 0, result.stderr
-    place, lasting = json.loads(result.stdout)["games"]
-    assert (place["too_long"], place["failures"]) == (0, 0) and place["of_best"] is not None
-    assert lasting["too_long"] == lasting["failures"] == 2
+    games = json.loads(result.stdout)["games"]
+    assert games["place"]["evaluation"]["failures"] == 0 and games["place"]["information"]
+    assert games["lasting"]["evaluation"]["failures"] == 2
+    assert games["lasting"]["information"] is None

@@ -186,8 +186,9 @@ class MultistepEnv:
         return None
 
     def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
-        """Expected rewards of other players on this task, by a name in words ("best without
-        exploring"), which a run shows beside the best known play."""
+        """Expected rewards of other players on this task, by a name in words, which a run shows
+        beside the best known play. With "best without exploring", the best play that never informs
+        itself, evaluations of suites show the share of the value of information."""
         return {}
 
     def optimal_agent(self) -> Agent | None:

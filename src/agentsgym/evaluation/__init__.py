@@ -12,12 +12,7 @@ from agentsgym.evaluation.evaluate import (
     rollout_requests,
     select,
 )
-from agentsgym.evaluation.exploration import (
-    SuiteComparison,
-    SuiteFigures,
-    suite_comparison,
-    suite_figures,
-)
+from agentsgym.evaluation.information import UNINFORMED, Information, information
 from agentsgym.evaluation.intervals import (
     ClusterMean,
     cluster_bootstrap,
@@ -27,18 +22,16 @@ from agentsgym.evaluation.intervals import (
     wilson,
 )
 from agentsgym.evaluation.passes import Passes, pass_all, pass_any, passes
-from agentsgym.evaluation.suite import Suite, parse_suite
 
 __all__ = [
+    "UNINFORMED",
     "ClusterMean",
     "Comparison",
     "Difference",
     "Evaluation",
+    "Information",
     "Passes",
     "Played",
-    "Suite",
-    "SuiteComparison",
-    "SuiteFigures",
     "assess",
     "assess_played",
     "cluster_bootstrap",
@@ -47,8 +40,8 @@ __all__ = [
     "default_cluster",
     "evaluate",
     "evaluate_requests",
+    "information",
     "mean_interval",
-    "parse_suite",
     "pass_all",
     "pass_any",
     "passes",
@@ -56,7 +49,5 @@ __all__ = [
     "rollout_requests",
     "select",
     "smallest_difference",
-    "suite_comparison",
-    "suite_figures",
     "wilson",
 ]

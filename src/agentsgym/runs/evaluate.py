@@ -24,7 +24,7 @@ from agentsgym.runs.saved_evaluation import saved_evaluation
 from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import SCRIPTED, RunConfig
 from agentsgym.runs.trust import trusted
-from agentsgym.types import Agent, RolloutRequest
+from agentsgym.types import Agent, Rollout, RolloutRequest
 from agentsgym.types.text import plain
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ def evaluate_trainer(
     return Played(played.evaluation, tuple(rollouts))
 
 
-def other_references(env: MultistepEnv, requests: Sequence[RolloutRequest]) -> dict[str, float]:
+def other_references(
+    env: MultistepEnv, requests: Sequence[RolloutRequest | Rollout]
+) -> dict[str, float]:
     """The mean scores of the environment's other players on these tasks, by name; without those
     that are not known on every task."""
     try:

@@ -1,13 +1,16 @@
-"""Suites: those of the package, those in files, and their play."""
+"""Suites: lists of tasks in several environments, those of the package and those in files."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.evaluation import Played, Suite, parse_suite, rollout_requests
-from agentsgym.evaluation.suite import SuiteGame
+from agentsgym.evaluation import Played, rollout_requests
 from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.settings import RunConfig
@@ -15,6 +18,60 @@ from agentsgym.runs.sources import named_yaml, shipped_yaml
 from agentsgym.runs.trust import outside_of_env
 from agentsgym.types import RolloutRequest, session_seed
 from agentsgym.types.names import is_foreign
+from agentsgym.types.settings import Section, read
+
+MOST_TASKS = 100_000
+
+
+class SuiteGame(Section):
+    """Tasks of one environment: listed `tasks`, or as many of its held-out ones as `tasks` says,
+    or the `seeds` of tasks {"seed": …}."""
+
+    name: str = Field(pattern=r"^[\w-]+$")
+    env: str
+    env_config: dict[str, Any] = Field(default_factory=dict)
+    tasks: (
+        Annotated[list[dict[str, Any]], Field(min_length=1, max_length=MOST_TASKS)]
+        | Annotated[int, Field(ge=1, le=MOST_TASKS)]
+        | None
+    ) = None
+    seeds: list[int] = Field(default_factory=list, max_length=MOST_TASKS)
+    rollouts_per_task: int = Field(default=1, ge=1)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.seeds) == (self.tasks is not None):
+            raise ValueError("give either tasks (a list, or a number of held-out ones) or seeds")
+        return self
+
+    @property
+    def listed_tasks(self) -> list[dict[str, Any]] | None:
+        """The tasks; None if the environment's held-out tasks are played."""
+        if isinstance(self.tasks, int):
+            return None
+        return self.tasks or [{"seed": seed} for seed in self.seeds]
+
+
+class Suite(Section):
+    """Games with a name. Figures of suites with one `digest` can be compared."""
+
+    name: str
+    description: str = ""
+    games: list[SuiteGame] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [game.name for game in self.games]
+        if len(names) != len(set(names)):
+            raise ValueError("two games have the same name")
+        return self
+
+    @property
+    def digest(self) -> str:
+        """A hash of everything that is played."""
+        data = self.model_dump(mode="json", exclude={"description"})
+        text = json.dumps(data, sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def suites() -> dict[str, str]:
@@ -23,8 +80,10 @@ def suites() -> dict[str, str]:
 
 
 def load_suite(source: str) -> Suite:
-    """A suite of the package by its name, or the one in a YAML file. Raises ConfigError."""
-    return parse_suite({"name": Path(source).stem, **named_yaml(source, "suite")}, source)
+    """A suite of the package by its name, or the one in a YAML file. Raises ConfigError with the
+    key that is wrong."""
+    data = {"name": Path(source).stem, **named_yaml(source, "suite")}
+    return read(Suite, data, f"{source}.")
 
 
 def check_names(suite: Suite) -> None:
@@ -50,16 +109,10 @@ def requests_of(
 ) -> list[RolloutRequest]:
     """What is played in a game; `most_tasks` takes its first tasks only.
 
-    Raises ConfigError for a task that the environment refuses, or if there are too few.
+    Raises ConfigError for a task that the environment refuses.
     """
     env, count = make_env(place), game.rollouts_per_task
-    episodes = env.config.episodes_per_trial
-    if game.references is not None and len(game.references.best) != episodes:
-        raise ConfigError(
-            f"{game.name}: the references are for {len(game.references.best)} episodes, and a "
-            f"trial has {episodes}"
-        )
-    tasks = game.frozen_tasks
+    tasks = game.listed_tasks
     if tasks is None:
         rows = list(tasks_of(env, "eval"))
     else:
@@ -71,7 +124,7 @@ def requests_of(
             raise ConfigError(f"{game.name}: {problem}")
     requests = rollout_requests(
         rows,
-        game.episodes or len(rows) * count,
+        (game.tasks if isinstance(game.tasks, int) else len(rows)) * count,
         rollouts_per_task=count,
         seed=session_seed(seed, game.name),  # so that the games' noise is independent
     )
@@ -86,21 +139,21 @@ def play_suite(
     most_tasks: int | None = None,
     output: Path | None = None,
     on_game: Callable[[str], None] = lambda name: None,
-) -> list[Played | None]:
-    """Let the model play every game. None for a game without the scripted agent that is asked for.
+) -> dict[str, Played]:
+    """Let the model play every game, apart from those without the scripted agent that is asked
+    for; by the games' names.
 
     With `output`, each game is saved in a directory of its name, and continued from there. Raises
     ConfigError for a wrong game before any is played.
     """
-    places = [place_of(game, player.run) for game in suite.games]
-    requests_by_game = [
-        requests_of(game, place, seed, most_tasks)
-        for game, place in zip(suite.games, places, strict=True)
-    ]
-    results: list[Played | None] = []
-    for game, place, requests in zip(suite.games, places, requests_by_game, strict=True):
-        on_game(game.name)
-        own = None if output is None else output / game.name
-        plays = player.has_agent_for(place)
-        results.append(player.play(place, requests, seed=seed, output=own) if plays else None)
+    places = {game.name: place_of(game, player.run) for game in suite.games}
+    requests = {
+        game.name: requests_of(game, places[game.name], seed, most_tasks) for game in suite.games
+    }
+    results: dict[str, Played] = {}
+    for name, place in places.items():
+        if player.has_agent_for(place):
+            on_game(name)
+            own = None if output is None else output / name
+            results[name] = player.play(place, requests[name], seed=seed, output=own)
     return results
