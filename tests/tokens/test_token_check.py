@@ -12,11 +12,11 @@ DATED = "{{ strftime_now('%d %b %Y') }}" + CHATML
 
 def test_a_plain_template_only_appends(chat_tokenizer):
     check = inspect_tokenizer(chat_tokenizer)
-    assert check == TokenCheck(True, after_answer=("<|im_end|>",))
+    assert check == TokenCheck(True, after_answer=("<|im_end|>",), stops=("<|im_end|>",))
 
 
 def test_without_a_template_texts_are_joined(plain_tokenizer):
-    assert inspect_tokenizer(plain_tokenizer) == TokenCheck(False)
+    assert inspect_tokenizer(plain_tokenizer) == TokenCheck(False, stops=("<|im_end|>",))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The model-backed agent: the model's text is the action."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from agentsgym.tokens import Codec, codec_for
@@ -35,12 +36,14 @@ class DirectOutputAgent:
         """Sample one action. The state counts sampled tokens, so that noise is never reused."""
         sampled = int(agent_state or 0)
         session_id = f"direct-{id(self)}"
+        context = self._context(messages)
+        ends = self._codec.ends if self._codec else ()
         self.engine.submit(
             [
                 GenerationRequest(
                     session_id=session_id,
-                    token_ids=self._context(messages),
-                    sampling=self.sampling,
+                    token_ids=context,
+                    sampling=replace(self.sampling, stop_token_ids=ends),
                     seed=self._seed,
                     sampled_before=sampled,
                     messages=messages,

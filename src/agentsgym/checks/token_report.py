@@ -158,6 +158,8 @@ class TokenReport:
             f"the chat template refuses a conversation: {first.refused}": bool(first.refused),
             "an agent-token mask is not exact": not self.masked,
             f"a text can forge {forgeable}": bool(forgeable),
+            "nothing ends an answer: the tokenizer has no end of text, and the template writes no "
+            "control token after an answer": not self.check.stops,
         }
         return tuple(sentence for sentence, holds in sentences.items() if holds)
 
@@ -177,6 +179,7 @@ class TokenReport:
         ends = "the template writes no control token after an answer"
         if check.after_answer:
             ends = f"{check.after_answer[0]}: the agent samples it, and it is never doubled"
+        stops = " or ".join(check.stops) or "nothing"
         apart = "kept apart: written by a task or an agent as text, they are ordinary text"
         findings = {
             "chat template": template,
@@ -185,7 +188,8 @@ class TokenReport:
             and f"the template adds its own if there is none: {check.default_system_prompt!r}",
             "date": check.dated
             and "the template writes today's date: equal prompts differ from day to day",
-            "end of a turn": ends,
+            "end of a turn": f"{ends}; an answer ends at {stops}, or as the model's own "
+            "generation config says",
             "masks": "exact: the sampled tokens, each once, and no others"
             if self.masked
             else "NOT exact: they do not mark the sampled tokens",

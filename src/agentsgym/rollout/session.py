@@ -248,11 +248,14 @@ class Session:
     def _sampling(self, most: int) -> SamplingParams:
         limits = [most, self.tokens_left(), self.call.max_tokens if self.call else None]
         cap = min(limit for limit in limits if limit is not None)
-        stop = self.sampling.stop
-        if self.call is not None:
-            stop = tuple(dict.fromkeys((*stop, *self.call.stop)))
-        same = cap == self.sampling.max_tokens and stop == self.sampling.stop
-        return self.sampling if same else replace(self.sampling, max_tokens=cap, stop=stop)
+        stop = (*self.sampling.stop, *(self.call.stop if self.call else ()))
+        codec = self.transcript.codec
+        return replace(
+            self.sampling,
+            max_tokens=cap,
+            stop=tuple(dict.fromkeys(stop)),
+            stop_token_ids=(*self.sampling.stop_token_ids, *(codec.ends if codec else ())),
+        )
 
     def act(self, action: GenerationResult, parsed: ParsedAction) -> int:
         """Record the agent's action; return its number of agent tokens."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.generation.factory import make_engine
-from agentsgym.generation.models import end_of_turn_ids, is_adapted, positions_of
+from agentsgym.generation.models import is_adapted, positions_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.runs.models.adapters import StoredAdapter, read_adapter, with_stored
 from agentsgym.runs.models.load import Use, load_model
@@ -60,7 +60,6 @@ def application(
         name=name,
         root=root or name,
         max_model_len=min(longest, max_model_len or longest),
-        stop_token_ids=end_of_turn_ids(engine.tokenizer, model),
     )
     served = weights or ModelWeights(engine, name)
     batcher = Batcher(engine, served.select)

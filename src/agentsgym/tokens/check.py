@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.tokens.codec import Codec, codec_for
-from agentsgym.tokens.plain import PlainCodec
+from agentsgym.tokens.plain import PlainCodec, end_of_text
 from agentsgym.tokens.template import LOOK_UP, TemplateFailed, calling
 from agentsgym.tokens.transcript import Transcript
 from agentsgym.types import GenerationResult, Message, Tokenizer
@@ -22,8 +22,9 @@ class TokenCheck:
     `thoughts_append_only` whether one of answers with thoughts (`<think>`) does; None if the
     template refuses the conversation. `forgeable` lists the control tokens that a text can forge
     because the tokenizer cannot encode them as ordinary text. `after_answer` lists the control
-    tokens that follow an answer, its end of turn first. `default_system_prompt` is the template's
-    text for a conversation without a system prompt, `dated` whether it writes today's date.
+    tokens that follow an answer, its end of turn first, `stops` those at which engines end one,
+    besides the model's generation config. `default_system_prompt` is the template's text for a
+    conversation without a system prompt, `dated` whether it writes today's date.
     """
 
     has_template: bool
@@ -31,6 +32,7 @@ class TokenCheck:
     thoughts_append_only: bool | None = True
     forgeable: tuple[str, ...] = ()
     after_answer: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
     default_system_prompt: str = ""
     dated: bool = False
 
@@ -43,8 +45,10 @@ def inspect_tokenizer(
     Raises ValueError, as `codec_for` does, for a template that cannot be used.
     """
     codec = codec_for(tokenizer, template_options)
+    ends = sorted({*codec.ends, *end_of_text(tokenizer)})
+    stops = tuple(tokenizer.decode([number]) for number in ends)
     if isinstance(codec, PlainCodec):
-        return TokenCheck(False, forgeable=tuple(codec.control.unspellable()))
+        return TokenCheck(False, forgeable=tuple(codec.control.unspellable()), stops=stops)
     written = codec.template.written
     return TokenCheck(
         True,
@@ -52,6 +56,7 @@ def inspect_tokenizer(
         thoughts_append_only=_only_appends(codec, _THOUGHT),
         forgeable=tuple(codec.control.unspellable()),
         after_answer=tuple(token for token, _ in codec.control.leading(written.after)),
+        stops=stops,
         default_system_prompt=codec.template.default_system_prompt(),
         dated=codec.template.dated,
     )

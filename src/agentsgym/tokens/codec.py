@@ -9,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from posixpath import commonprefix
@@ -25,13 +26,14 @@ from agentsgym.tokens.plain import (
     marked,
     message_key,
 )
-from agentsgym.tokens.speech import ActionText
+from agentsgym.tokens.speech import ActionText, sampled_answer
 from agentsgym.tokens.template import (
     END_OF_THOUGHT,
     LOOK_UP,
     PROBE,
     ChatTemplate,
     TemplateFailed,
+    calling,
     rewriting,
     template_source,
 )
@@ -122,6 +124,18 @@ class TemplateCodec:
         tools = self._options.get("tools") or ()
         written, prompt = self.template.written_call, self.template.written.at_end
         return CallReader(self._tokenizer, text, written, prompt, tools)
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Ids at which an answer ends, with and without calls, if the template writes them there.
+        Those that stand within an answer too, as gpt-oss's after a thought, do not end it."""
+        prompt = self.template.written.at_end
+        thinking = sampled_answer(self._tokenizer, prompt, PROBE, PROBE)
+        closing = {*self.turn_end[-1:]}
+        with suppress(TemplateFailed):
+            after = self._after_calls(calling(), 1) if self._options.get("tools") else ""
+            closing.update(number for _, number in self.control.leading(after.lstrip())[:1])
+        return tuple(sorted(closing - {*self.control.encode(thinking)}))
 
     @property
     def call_families(self) -> str:

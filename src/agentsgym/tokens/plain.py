@@ -41,7 +41,7 @@ class PlainCodec:
 
     def __init__(self, tokenizer: Tokenizer, *, special_tokens_meant: bool = False) -> None:
         self.control = ControlTokens(tokenizer)
-        self.turn_end = end_of_text(tokenizer)
+        self.ends = self.turn_end = end_of_text(tokenizer)
         self._text = ActionText(tokenizer, self.turn_end)
         self._verbatim = special_tokens_meant
 

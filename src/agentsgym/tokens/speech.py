@@ -45,18 +45,18 @@ class ActionText:
         self._boundaries = {known[text][0] for text in _BOUNDARIES if text in known}
         self._structure = self._special | {*self._blocks, self._message}
 
-    def __call__(self, token_ids: Sequence[int]) -> str:
-        """The action's text."""
-        ids = self.without_end(token_ids)
+    def __call__(self, token_ids: Sequence[int], ends: Sequence[int] = ()) -> str:
+        """The action's text; `ends` are more ids that end it."""
+        ids = self.without_end(token_ids, ends)
         if self._structure.isdisjoint(ids):
             return self._decode(ids)
         parsed = self._parsed(ids)
         return self._spoken(ids) if parsed is None else parsed
 
-    def without_end(self, token_ids: Sequence[int]) -> list[int]:
+    def without_end(self, token_ids: Sequence[int], ends: Sequence[int] = ()) -> list[int]:
         """The ids without those at their end that end an action."""
         ids = list(token_ids)
-        while ids and ids[-1] in self._ends:
+        while ids and (ids[-1] in self._ends or ids[-1] in ends):
             ids.pop()
         return ids
 

@@ -17,8 +17,9 @@ class SamplingParams:
     """The sampling settings of one action.
 
     `temperature` 0 is greedy. `top_p` 1.0 and `top_k` 0 switch truncation off. An action ends at
-    the model's end-of-turn token, when its text contains one of `stop`, or after `max_tokens`.
-    Raises ValueError for a value outside its range.
+    the model's end-of-turn token, at one of `stop_token_ids`, to which a session adds what ends a
+    turn in its chat template, when its text contains one of `stop`, or after `max_tokens`. Raises
+    ValueError for a value outside its range.
     """
 
     max_tokens: int = 64
@@ -26,6 +27,7 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.max_tokens, float) or self.max_tokens < 1:

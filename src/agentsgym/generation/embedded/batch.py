@@ -91,7 +91,7 @@ class RowTable:
         self.temperature[row] = sampling.temperature
         self.top_p[row] = sampling.top_p
         self.top_k[row] = sampling.top_k
-        self.has_stop[row] = bool(sampling.stop)
+        self.has_stop[row] = bool(sampling.stop or sampling.stop_token_ids)
         return reused
 
     def free(self, row: int) -> None:

@@ -227,7 +227,7 @@ class InProcessEngine(ABC):
         self._totals["sampled"] += len(rows)
         stopped = self._is_stop[token_ids]
         for i in np.flatnonzero(table.has_stop[rows] & ~stopped):
-            stopped[i] = self._hits_stop_string(int(rows[i]))
+            stopped[i] = self._hits_stop(int(rows[i]), token_ids[i])
         full = table.known[rows] >= table.limit[rows]
         for i in np.flatnonzero(stopped | full | failed):
             session_id = table.sessions[rows[i]]
@@ -237,12 +237,15 @@ class InProcessEngine(ABC):
             else:
                 self._finish(session_id, "stop" if stopped[i] else "length")
 
-    def _hits_stop_string(self, row: int) -> bool:
-        """Whether the last sampled token completed a stop string in the decoded text. As it is
-        called after every token, it is enough to decode a window at the end, without special
-        tokens, as in results."""
+    def _hits_stop(self, row: int, token: int) -> bool:
+        """Whether the sampled token is among those that stop the request, or completed a stop
+        string in the decoded text. As it is called after every token, it is enough to decode a
+        window at the end, without special tokens, as in results."""
         table = self._table
-        stops = self._requests[table.sessions[row] or ""].sampling.stop
+        sampling = self._requests[table.sessions[row] or ""].sampling
+        stops = sampling.stop
+        if token in sampling.stop_token_ids or not stops:
+            return token in sampling.stop_token_ids
         width = max(map(len, stops)) + _STOP_WINDOW
         first = max(int(table.context[row]), int(table.known[row]) - width)
         sampled = table.tokens[row, first : table.known[row]].tolist()
@@ -252,12 +255,13 @@ class InProcessEngine(ABC):
     def _finish(self, session_id: str, reason: FinishReason) -> None:
         """Close a request and make its result ready."""
         token_ids, logprobs = self._table.sampled_tokens(self._table.row_of[session_id])
+        ends = self._requests[session_id].sampling.stop_token_ids
         self._close(session_id)
         self._answer(
             session_id,
             token_ids=token_ids,
             logprobs=logprobs,
-            text=self._action_text(token_ids),
+            text=self._action_text(token_ids, ends),
             finish_reason=reason,
         )
 

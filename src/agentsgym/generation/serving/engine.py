@@ -24,13 +24,11 @@ class ModelFacts:
         name: the name under which it is served.
         root: its directory or its name on the hub.
         max_model_len: the most tokens of context and answer together.
-        stop_token_ids: the ids that end its answers.
     """
 
     name: str
     root: str
     max_model_len: int
-    stop_token_ids: tuple[int, ...]
 
     def most(self, context: int, wanted: int) -> int:
         """How many of the tokens that are `wanted` fit after a context of so many. Raises
@@ -75,7 +73,7 @@ class EngineBackend:
         except ValueError as error:  # TemplateFailed, or tools that the template does not show
             raise CallRefused(str(error)) from None
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
-        sampling = SamplingParams(most, stop=call.stop)
+        sampling = SamplingParams(most, stop=call.stop, stop_token_ids=codec.ends)
         result = await self.sample(GenerationRequest("", context, sampling, new_seed()))
         parsed = codec.answer(result.token_ids or (), count_calls(call.messages))
         return ModelAnswer.of(parsed.message, result, len(context))

@@ -279,7 +279,7 @@ class VLLMEngine(RemoteEngine):
             request,
             weights.model,
             max_model_len=self.pool.max_model_len,
-            stop_token_ids=self._stops,
+            stop_token_ids=sorted({*self._stops, *request.sampling.stop_token_ids}),
         )
         answer = await self._send(server, body)
         await self.pool.confirm(server, weights)
@@ -292,7 +292,7 @@ class VLLMEngine(RemoteEngine):
             request.session_id,
             token_ids=ids,
             logprobs=logprobs,
-            text=self._action_text(ids),
+            text=self._action_text(ids, request.sampling.stop_token_ids),
             finish_reason=reason,
             policy_version=weights.version,
         )
