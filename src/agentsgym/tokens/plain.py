@@ -44,16 +44,20 @@ class PlainCodec:
         self.ends = self.turn_end = end_of_text(tokenizer)
         self._text = ActionText(tokenizer, self.turn_end)
         self._verbatim = special_tokens_meant
+        self._begins = _beginning(tokenizer)
 
     def open(self, messages: Sequence[Message]) -> Opening:
-        """Encode the contents of all messages and join them."""
-        return Opening(tuple(i for message in messages for i in self._encode(message)), "")
+        """Encode the contents of all messages and join them, after what the tokenizer begins texts
+        with."""
+        ids = self._joined(messages)
+        begun = ids[: len(self._begins)] == self._begins
+        return Opening(ids if begun else self._begins + ids, "")
 
     def bridge(
         self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
     ) -> Bridge:
         """Encode the last `new` messages, those after the action."""
-        return Bridge(self.open(messages[len(messages) - new :]).token_ids, "")
+        return Bridge(self._joined(messages[len(messages) - new :]), "")
 
     def encode_action(self, text: str) -> tuple[int, ...]:
         """Token ids of a text agent's words; special tokens in them count as ordinary text."""
@@ -76,8 +80,17 @@ class PlainCodec:
         """Sampled ids as a message."""
         return ParsedAnswer(Message(role="assistant", content=self._text(token_ids)))
 
-    def _encode(self, message: Message) -> tuple[int, ...]:
-        return self.control.encode(marked(message, self.control, self._verbatim)["content"])
+    def _joined(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        texts = (marked(one, self.control, self._verbatim)["content"] for one in messages)
+        return tuple(number for text in texts for number in self.control.encode(text))
+
+
+def _beginning(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The ids that a tokenizer puts before a text."""
+    bare = tokenizer.encode("a", add_special_tokens=False)
+    whole = tokenizer.encode("a")
+    places = (at for at in range(len(whole)) if whole[at : at + len(bare)] == bare)
+    return tuple(whole[: next(places, 0)])
 
 
 def end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
