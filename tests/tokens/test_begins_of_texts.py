@@ -1,0 +1,72 @@
+"""A row begins as the tokenizer begins texts: once, first, as context."""
+
+import pytest
+from tokenizers import processors
+
+from agentsgym import ScriptedAgent
+from agentsgym.tokens import Transcript, codec_for
+from agentsgym.types import GenerationResult
+from helpers import CHATML, CountdownEnv, build_tokenizer
+
+BOS, END = 1, 2  # <|im_start|> and <|im_end|> of the toy tokenizer
+
+
+def beginning(template=None, kind="template"):
+    """A tokenizer that puts <|im_start|> before each text, as Llama's does, or as BERT's do, that
+    also closes it."""
+    tokenizer = build_tokenizer(template)
+    pair = "<|im_start|> $A" if kind == "template" else "<|im_start|> $A <|im_end|>"
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single=pair, special_tokens=[("<|im_start|>", BOS), ("<|im_end|>", END)]
+    )
+    assert tokenizer.encode("Q1")[0] == BOS
+    return tokenizer
+
+
+def user(text):
+    return {"role": "user", "content": text}
+
+
+@pytest.mark.parametrize("kind", ["template", "both sides"])
+def test_without_a_template_a_row_begins_as_texts_do_and_no_later_text_does(kind):
+    tokenizer = beginning(kind=kind)
+    transcript = Transcript(codec_for(tokenizer))
+    messages = [user("Q1")]
+    transcript.observe(messages)
+    context = transcript.context.tolist()
+    assert context == [BOS, *tokenizer.encode("Q1", add_special_tokens=False)]
+    for step in range(2):
+        transcript.act(GenerationResult.of_text("no"), 0, step)
+        messages += [{"role": "assistant", "content": "no"}, user("Q2")]
+        transcript.observe(messages)
+    (row,) = transcript.rows
+    assert row.token_ids.tolist().count(BOS) == 1 and END not in row.token_ids
+
+
+def test_it_carries_no_loss():
+    env = CountdownEnv(beginning())
+    (row,) = env.run_trial([{"rewards": [1.0]}], ScriptedAgent(["a"])).rows
+    assert row.token_ids[0] == BOS and row.agent_token_mask[0] == 0
+    assert row.token_ids.tolist().count(BOS) == 1
+
+
+def test_a_text_that_is_meant_to_begin_so_gets_no_second_one():
+    codec = codec_for(beginning(), special_tokens_meant=True)
+    assert codec.open([user("<|im_start|>Q1")]).token_ids.count(BOS) == 1
+
+
+def test_a_template_that_writes_it_has_one_and_one_that_does_not_has_none():
+    """As transformers renders and encodes it."""
+    for template, count in (("{{ '<|im_start|>' }}" + "{{ messages[0].content }}", 1), (CHATML, 2)):
+        tokenizer = beginning(template)
+        whole = tokenizer.apply_chat_template(
+            [user("Q1")], add_generation_prompt=True, return_dict=False
+        )
+        ids = codec_for(tokenizer).open([user("Q1")]).token_ids
+        assert list(ids) == whole and ids.count(BOS) == count
+
+
+def test_a_tokenizer_that_begins_texts_with_nothing_changes_nothing(plain_tokenizer):
+    ids = codec_for(plain_tokenizer).open([user("Q1"), user("Q2")]).token_ids
+    encode = plain_tokenizer.encode
+    assert list(ids) == encode("Q1") + encode("Q2")
