@@ -1,17 +1,10 @@
 """System and developer messages anywhere in a conversation, in three APIs, with templates that take
 them at the beginning only, drop them, move them, or want roles that alternate."""
 
-import httpx
 import pytest
 
-from agentsgym.generation.serving.app import create_app
-from agentsgym.generation.serving.batcher import Batcher
-from agentsgym.generation.serving.engine import EngineBackend, ModelFacts
-from agentsgym.generation.serving.listening import ServerThread
-from chat_tokenizers import template, tokenizer_for
-from rollout.doubles import TextEngine
+from serving import Server
 
-HTTP = httpx.Client(timeout=60)
 # The role, and what it says: a client's rules, a conversation, more rules in its middle.
 TALK = [
     ("system", "Rule one."),
@@ -26,34 +19,6 @@ TALK = [
 EXACT = ["qwen2_5", "llama3_1", "gemma4"]
 STRICT = ["qwen3_5_think", "qwen3_8", "gemma", "gemma3", "cohere", "cohere2", "gptoss", "qwen3_vl",
           "deepseekv3", "deepseek_r1_distill"]  # fmt: skip
-
-
-class Asked(TextEngine):
-    """Remembers the contexts that it was asked about."""
-
-    def __init__(self, tokenizer):
-        super().__init__(tokenizer)
-        self.contexts = []
-
-    def submit(self, requests):
-        self.contexts += [self.tokenizer.decode(request.token_ids) for request in requests]
-        super().submit(requests)
-
-
-class Server:
-    def __init__(self, name):
-        tokenizer = tokenizer_for(template(name))
-        self.engine = Asked(tokenizer)
-        self.batcher = Batcher(self.engine)
-        facts = ModelFacts(name="m", root="m", max_model_len=100_000, stop_token_ids=())
-        self.thread = ServerThread(create_app(EngineBackend(self.batcher, facts, tokenizer)))
-
-    def post(self, path, **body):
-        return HTTP.post(f"{self.thread.url}/v1/{path}", json={"model": "m", **body})
-
-    def close(self):
-        self.thread.close()
-        self.batcher.close()
 
 
 @pytest.fixture

@@ -118,12 +118,23 @@ def _json_values(text: str) -> list[Any]:
     return values
 
 
+_DEEPEST = 100
+"""Levels of arguments: what reads bodies refuses twice as many."""
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(map(_depth, inner), default=0) if isinstance(value, dict | list) else 0
+
+
 def _call(value: Any) -> _Call | None:
     """The call that a JSON value describes."""
     if not isinstance(value, Mapping):
         return None
     name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+        return None
+    if _depth(arguments) > _DEEPEST:
         return None
     call_id = value.get("id")
     return _Call(name, arguments, call_id if isinstance(call_id, str) else "")

@@ -89,11 +89,15 @@ def _text(part: Any) -> Any:
     return part.get("text")
 
 
-def _arguments(value: Any) -> Any:
+def _arguments(value: Any) -> JsonObject:
     try:
-        return from_json(value or "{}", allow_inf_nan=False) if isinstance(value, str) else value
+        if isinstance(value, str):
+            value = from_json(value.strip() or "null", allow_inf_nan=False)
     except ValueError as error:
         raise ValueError(f"the arguments are not valid JSON: {error}") from None
+    if not isinstance(value, dict | None):
+        raise ValueError("the arguments must be a JSON object, or nothing")
+    return value or {}
 
 
 def _strings(value: Any) -> Any:
@@ -116,12 +120,13 @@ Name = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class Called(Body):
-    """A call in an answer; its arguments are JSON, also as a string."""
+    """A call in an answer; its arguments are JSON, also as a string. None, null and an empty text
+    are no arguments. A model may call a name of any length."""
 
     id: str = Field(validation_alias=AliasChoices("call_id", "id"))
-    name: Name
+    name: str = Field(min_length=1)
     arguments: Annotated[JsonObject, BeforeValidator(_arguments)] = Field(
-        validation_alias=AliasChoices("arguments", "input")
+        {}, validation_alias=AliasChoices("arguments", "input")
     )
 
     def tool_call(self) -> ToolCall:
