@@ -1,6 +1,7 @@
 """OpenEnvEnv against a server that speaks OpenEnv's protocol; needs no OpenEnv. The tests with its
 package are in tests/integrations.with_openenv."""
 
+import json
 import random
 import threading
 import time
@@ -16,7 +17,7 @@ from agentsgym.rollout import run
 from agentsgym.runs import load_run
 from agentsgym.runs.suites import Suite, check_names
 from agentsgym.runs.trust import check_untrusted
-from integrations.number_server import NumberServer
+from integrations.number_server import NumberServer, observation
 
 
 def client(server, tokenizer=None, **settings):
@@ -246,3 +247,31 @@ def test_the_run_of_another_makes_us_contact_no_server(tmp_path):
         check_untrusted(load_run(tmp_path, here), here)
     both = {f"env_config.{key}": value for key, value in settings.items()}
     check_untrusted(load_run(tmp_path, both), both)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"win": "false"}, "info['win'] must be True or False"),
+        ({"win": [False]}, "info['win'] must be True or False"),
+        ({"malformed": -1}, "info['malformed'] must be True or False"),
+        ({"stop_reason": 3}, "info['stop_reason'] must be str"),
+        ({"done": "false"}, "its answer is none of OpenEnv"),
+        ({"reward": "1.0"}, "reward must be a finite number"),
+    ],
+    ids=str,
+)
+def test_what_a_server_says_is_read_as_strictly_as_any_environment(said, problem):
+    outer = {name: said.pop(name) for name in ("done", "reward") if name in said}
+    answer = observation("right", 1.0, True)
+    answer["data"] = {**answer["data"], **outer}
+    answer["data"]["observation"] |= said
+    with NumberServer(fault=json.dumps(answer)) as server:
+        assert problem in play(server, "1", "2").error
+
+
+def test_a_win_of_one_is_a_win():
+    answer = observation("right", 1, True)
+    answer["data"]["observation"]["win"] = 1
+    with NumberServer(fault=json.dumps(answer)) as server:
+        assert play(server, "1", "2").episodes[0].win is True

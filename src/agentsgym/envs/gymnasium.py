@@ -16,6 +16,7 @@ from agentsgym.envs.dataset import SeedTasks, read_seed
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Tokenizer, session_seed
+from agentsgym.types.foreign import checked_number, checked_truth
 
 EVAL_SHARE = 5
 """One out of this many different tasks is held out for evaluation."""
@@ -119,7 +120,8 @@ class GymnasiumEnv(SeedTasks):
             anchor = self._anchor(state)
             return state, self.wasted_step, False, {"malformed": True, "anchor": anchor}
         after = state.raw.step(self.actions[word])
-        state.observation, reward, state.terminated = after[0], float(after[1]), bool(after[2])
+        state.observation, reward = after[0], checked_number(after[1], "reward")
+        state.terminated = checked_truth(after[2], "terminated")
         state.text = self.describe(state.raw, state.observation)
         info: dict[str, Any] = {"action": word, "anchor": self._anchor(state)}
         if state.terminated:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from agentsgym.envs.dataset import SeedTasks
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
+from agentsgym.types.foreign import truth
 from agentsgym.types.names import ConfigError
 
 Draw = Callable[[Any, random.Random, dict[str, Any]], str]
@@ -154,7 +155,8 @@ class KnownGame(SeedTasks):
                 action = self.best_action(last, kind)
                 last, reward, done, info = self._step_episode("", last, action)
                 rewards.append(reward)
-            played.append(ReferenceEpisode(sum(rewards), bool(info.get("win")), len(rewards)))
+            win = truth(info.get("win")) is True
+            played.append(ReferenceEpisode(sum(rewards), win, len(rewards)))
         return played
 
     def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:

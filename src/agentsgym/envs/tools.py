@@ -13,6 +13,7 @@ from agentsgym.envs.function_tools import FunctionTool, ToolError, marked_tools
 from agentsgym.envs.mcp_tools import McpTool, McpTools
 from agentsgym.envs.settings import EnvSettings
 from agentsgym.types import Message, Tokenizer
+from agentsgym.types.foreign import scalar
 from agentsgym.types.names import ConfigError, did_you_mean
 from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import cut
@@ -92,13 +93,10 @@ class ToolEnv(MultistepEnv):
         called = ToolAction.of_text(action)
         if not called.attempted:
             grade = self.grade(state, called.content)
-            won = {"win": grade} if isinstance(grade, bool) else {}
-            return (
-                {**state, "results": []},
-                float(grade),
-                True,
-                {**won, "metrics": called.metrics(0)},
-            )
+            info: dict[str, Any] = {"metrics": called.metrics(0)}
+            if isinstance(scalar(grade), bool):
+                info["win"] = grade
+            return {**state, "results": []}, grade, True, info
         texts, executed = [], 0
         for call in called.calls:
             try:

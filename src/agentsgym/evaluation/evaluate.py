@@ -29,6 +29,7 @@ from agentsgym.types import (
     Trust,
     session_seed,
 )
+from agentsgym.types.foreign import checked_number
 from agentsgym.types.records import Ints
 from agentsgym.types.text import finite, short_repr
 
@@ -248,7 +249,7 @@ def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
     env = pool.of(rollout.env_class_path, rollout.env_config)
     try:
         score = env.reference_score(rollout.task_data)
-        return None if score is None else finite(float(score))
+        return None if score is None else checked_number(score, "reference_score")
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the reference score of a task: %r", env.name, error)
         return None

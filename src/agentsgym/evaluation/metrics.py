@@ -16,6 +16,7 @@ import numpy as np
 
 from agentsgym.tokens.calls import REASONS
 from agentsgym.types import Episode, Rollout, Step
+from agentsgym.types.foreign import number, truth
 
 INFORMING = ("informing", "informing/free_shots", "informing/scored")
 
@@ -83,9 +84,9 @@ def record(rollout: Rollout) -> RolloutRecord:
     turns = [step for episode in rollout.episodes for step in episode.steps]
     actions = [step for step in turns if step.kind == "action"]
     free = [step for e in rollout.episodes if not e.score_weight for step in e.actions]
-    marks = [step.info.get("informing") for step in actions]
-    informing = sum(map(bool, marks))
-    informing_free = sum([bool(step.info.get("informing")) for step in free])
+    marks = [truth(step.info.get("informing")) for step in actions]
+    informing = marks.count(True)
+    informing_free = sum([truth(step.info.get("informing")) or False for step in free])
     every_win = tuple([episode.win for episode in rollout.episodes])
     wins = [w for e, w in zip(rollout.episodes, every_win, strict=True) if e.score_weight > 0]
     return RolloutRecord(
@@ -118,9 +119,10 @@ def _own_metrics(steps: Iterable[Step]) -> dict[str, float]:
     for step in steps:
         metrics = step.info.get("metrics")
         for name, value in metrics.items() if isinstance(metrics, dict) else ():
-            if isinstance(value, int | float) and math.isfinite(value):
+            read = number(value)
+            if read is not None and math.isfinite(read):
                 key = f"metrics/{name}" if name in _TAKEN else str(name)
-                sums[key] = sums.get(key, 0.0) + float(value)
+                sums[key] = sums.get(key, 0.0) + read
     return sums
 
 

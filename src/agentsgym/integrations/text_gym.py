@@ -14,6 +14,7 @@ from pydantic import Field
 from agentsgym.envs.dataset import SeedTasks
 from agentsgym.envs.randomness import GlobalRandomness
 from agentsgym.envs.settings import EnvSettings, Tasks
+from agentsgym.types.foreign import checked_number, checked_truth
 from agentsgym.types.text import short_repr
 
 __all__ = ["TextGymEnv", "TextGymError"]
@@ -99,9 +100,11 @@ class TextGymEnv(SeedTasks):
             observation, reward, terminated, truncated, gym_info = _answer(state.gym.step(action))
             state.text = self.text_of(observation, gym_info or {})
         info: dict[str, Any] = {"gym": dict(gym_info or {})}
-        done = bool(terminated or truncated)
+        terminated = checked_truth(terminated, "terminated")
+        truncated = checked_truth(truncated, "truncated")
+        done = terminated or truncated
         if done:
-            info["win"] = reward >= self.config.win_reward
+            info["win"] = checked_number(reward, "reward") >= self.config.win_reward
         if truncated and not terminated:
             info["stop_reason"] = "truncated"
         return state, reward, done, info

@@ -25,7 +25,7 @@ from agentsgym.runs.files.records import NewerFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links, is_own
 from agentsgym.training.settings import TrainSettings
-from agentsgym.types import Rollout, Step
+from agentsgym.types import Rollout
 from agentsgym.types.token_records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
@@ -103,13 +103,6 @@ def _group(line: StoredRollout) -> int:
 def groups(lines: Iterable[StoredRollout]) -> list[list[StoredRollout]]:
     """The groups of a set's lines, which are adjacent."""
     return [list(members) for _, members in groupby(lines, _group)]
-
-
-def is_malformed(step: Step) -> bool:
-    """Whether the environment could not read an action: it says so of the action, or counts it as
-    `unparsed`."""
-    metrics = step.info.get("metrics")
-    return step.malformed or bool(isinstance(metrics, Mapping) and metrics.get("unparsed"))
 
 
 def spread(values: Sequence[T], count: int) -> list[T]:

@@ -5,11 +5,17 @@ end a whole evaluation or training.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from agentsgym.rollout.session import SessionError
-from agentsgym.types.records import LARGEST_REWARD
+from agentsgym.types.foreign import (
+    LARGEST_REWARD,
+    checked_number,
+    checked_truth,
+    listed,
+    number,
+)
 from agentsgym.types.text import clean_text, plain, short_repr
 
 
@@ -27,7 +33,7 @@ class StepAnswer(NamedTuple):
 
 
 def read_answer(answer: Any) -> StepAnswer:
-    """The result of `_step_episode`, checked. Raises SessionError with its problem."""
+    """The result of `_step_episode`, checked. Raises SessionError or ValueError."""
     if not isinstance(answer, tuple | list) or len(answer) != 4:
         raise SessionError(
             f"_step_episode must return (next_state, reward, done, info), got {short_repr(answer)}"
@@ -39,43 +45,12 @@ def read_answer(answer: Any) -> StepAnswer:
     return StepAnswer(
         state=state,
         reward=checked_number(reward, "reward"),
-        done=bool(done),
-        malformed=_flag(info.get("malformed", False), "info['malformed']"),
+        done=checked_truth(done, "done"),
+        malformed=checked_truth(info.get("malformed", False), "info['malformed']"),
         info=_plain_info(info),
         token_rewards=None if rewards is None else _numbers(rewards, "token_rewards"),
         step_rewards=None if of_steps is None else _numbers(of_steps, "step_rewards"),
     )
-
-
-def _flag(value: Any, name: str) -> bool:
-    """A truth value, also NumPy's. Raises SessionError for anything else."""
-    try:
-        return {0: False, 1: True}[value]
-    except (KeyError, TypeError):
-        raise SessionError(f"{name} must be True or False, got {short_repr(value)}") from None
-
-
-def checked_number(value: Any, name: str) -> float:
-    """A reward as a float. Raises SessionError if it is not finite or too large."""
-    result = _float(value)
-    if result is None or not abs(result) <= LARGEST_REWARD:
-        raise SessionError(
-            f"{name} must be a finite number of at most {LARGEST_REWARD:g} in size, got "
-            f"{short_repr(value)}"
-        )
-    return result
-
-
-def _float(value: Any) -> float | None:
-    """A number as a float, infinite if it is too large for one; None for anything else."""
-    if type(value) is float:
-        return value
-    try:
-        return None if isinstance(value, str | bytes) else float(value)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):
-        return None
 
 
 def checked_text(value: Any, source: str) -> str:
@@ -93,7 +68,7 @@ def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
         result["metrics"] = _metrics(info["metrics"])
     for key in ("win", "informing"):
         if info.get(key) is not None:
-            result[key] = bool(info[key])
+            result[key] = checked_truth(info[key], f"info[{key!r}]")
     for key in ("anchor", "stop_reason"):
         if key in info and not isinstance(info[key], str | None):
             raise SessionError(f"info[{key!r}] must be str, got {short_repr(info[key])}")
@@ -108,7 +83,7 @@ def _metrics(metrics: Any) -> dict[str, float]:
 
 def _metric(name: Any, value: Any) -> float:
     """The value, or NaN if it is not finite or too large to be summed; means ignore NaN."""
-    result = _float(value)
+    result = number(value)
     if result is None:
         raise SessionError(
             f"info['metrics'][{short_repr(name)}] must be a number, got {short_repr(value)}"
@@ -118,8 +93,7 @@ def _metric(name: Any, value: Any) -> float:
 
 def _numbers(values: Any, key: str) -> tuple[float, ...]:
     """The rewards that `info[key]` lists."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence):
-        values = getattr(values, "tolist", lambda: values)()
-    if not isinstance(values, Sequence):
+    entries = listed(values)
+    if entries is None:
         raise SessionError(f"info[{key!r}] must be numbers, got {short_repr(values)}")
-    return tuple(checked_number(value, f"info[{key!r}]") for value in values)
+    return tuple(checked_number(value, f"info[{key!r}]") for value in entries)

@@ -10,7 +10,6 @@ import numpy as np
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv, overrides
-from agentsgym.rollout.answers import checked_number
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
 from agentsgym.rollout.session import FAULTS, Session, SessionError
 from agentsgym.rollout.trial import EpisodePlayer, play_trial
@@ -33,6 +32,7 @@ from agentsgym.types import (
     copy_message,
     wait_for,
 )
+from agentsgym.types.foreign import checked_number
 from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import place_rewards
 from agentsgym.types.text import clean_text, short_repr

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from agentsgym.generation.serving.calls import CallRefused
-from agentsgym.rollout.answers import StepAnswer, checked_number, checked_text, read_answer
+from agentsgym.rollout.answers import StepAnswer, checked_text, read_answer
 from agentsgym.rollout.parsed_action import ParsedAction
 from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action, spoken
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Prompt, Step
+from agentsgym.types.foreign import checked_number
 from agentsgym.types.tool_actions import NO_ACT
 
 logger = logging.getLogger(__name__)

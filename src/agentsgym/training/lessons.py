@@ -19,7 +19,7 @@ from agentsgym.tokens import Codec
 from agentsgym.training.loss.batch import hidden_states_at
 from agentsgym.training.loss.layout import padded
 from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types import Agent, Rollout, Row, Step
+from agentsgym.types import Agent, Rollout, Row
 from agentsgym.types.records import Ints
 
 Float32s = npt.NDArray[np.float32]
@@ -89,20 +89,13 @@ def examples_of(rollout: Rollout, codec: Codec, final_weight: float = 1.0) -> li
     if rollout.failed:
         return []
     weights = {
-        (episode.index, number): _readable(step)
+        (episode.index, number): (not step.unread)
         * (final_weight if number == len(episode.steps) - 1 else 1.0)
         for episode in rollout.episodes
         for number, step in enumerate(episode.steps)
     }
     examples = [_example(row, weights, codec.turn_end) for row in rollout.rows]
     return [example for example in examples if example.weights.any()]
-
-
-def _readable(step: Step) -> bool:
-    """Whether the environment understood an action."""
-    metrics = step.info.get("metrics")
-    unparsed = isinstance(metrics, Mapping) and metrics.get("unparsed")
-    return not step.malformed and not unparsed
 
 
 def _example(row: Row, weight_of: Mapping[tuple[int, int], float], end: tuple[int, ...]) -> Example:

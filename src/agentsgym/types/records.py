@@ -10,14 +10,13 @@ from typing import Any, Literal, NotRequired, Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from agentsgym.types.foreign import truth
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
 ActionKind = Literal["action", "reflection"]
-
-LARGEST_REWARD = 1e30
-"""Limit of a reward's absolute value, so that no sum, square or float32 of rewards overflows."""
 
 
 class ToolFunction(TypedDict):
@@ -104,6 +103,13 @@ class Step:
     token_rewards: tuple[float, ...] | None = None
     penalty: float = 0.0
 
+    @property
+    def unread(self) -> bool:
+        """Whether the environment could not read the action: it says so of it, or counts it as
+        `unparsed`."""
+        metrics = self.info.get("metrics")
+        return self.malformed or (isinstance(metrics, Mapping) and bool(metrics.get("unparsed")))
+
 
 @dataclass(frozen=True, slots=True)
 class Episode:
@@ -139,9 +145,8 @@ class Episode:
 
     @property
     def win(self) -> bool | None:
-        """`info["win"]` of the last action; None if the environment did not set it."""
-        value = self.actions[-1].info.get("win") if self.actions else None
-        return None if value is None else bool(value)
+        """`info["win"]` of the last action; None if the environment set no truth value."""
+        return truth(self.actions[-1].info.get("win")) if self.actions else None
 
     @property
     def actions(self) -> tuple[Step, ...]:

@@ -1,6 +1,16 @@
 """The areas that are searched."""
 
-from fuzz.areas import configuration, files, http, programs, sessions, templates, tools, words
+from fuzz.areas import (
+    configuration,
+    files,
+    foreign,
+    http,
+    programs,
+    sessions,
+    templates,
+    tools,
+    words,
+)
 from fuzz.oracle import Area
 
 AREAS: tuple[Area, ...] = (
@@ -10,6 +20,7 @@ AREAS: tuple[Area, ...] = (
     sessions.ROWS_AREA,
     sessions.TEXT_AREA,
     sessions.ENGINE_AREA,
+    foreign.AREA,
     programs.AREA,
     templates.AREA,
     tools.AREA,

@@ -21,6 +21,7 @@ from agentsgym.checks.playing import (
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.failures import last_line
 from agentsgym.types import Episode, GenerationRequest, Rollout
+from agentsgym.types.foreign import checked_number
 
 _SLACK = 1e-9
 
@@ -179,7 +180,7 @@ def degenerate_players(context: Context) -> Passed:
 def _best(context: Context, tasks: list) -> tuple[float | None, bool]:  # type: ignore[type-arg]
     """Mean reward of the best play, and whether `reference_score` gives it."""
     scores = [context.env.reference_score(task) for task in tasks]
-    known = [value for value in scores if value is not None]
+    known = [checked_number(value, "reference_score") for value in scores if value is not None]
     if len(known) == len(tasks):
         return sum(known) / len(known), True
     high = context.env.reward_range[1]

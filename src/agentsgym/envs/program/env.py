@@ -1,6 +1,5 @@
 """ProgramEnv: the calls that a program makes of the model are the steps of an episode."""
 
-import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,8 +16,8 @@ from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.serving.calls import ModelAnswer, reply_from_json
 from agentsgym.types import ModelCall, Tokenizer, TrialInfo
+from agentsgym.types.foreign import checked_number, listed, number
 from agentsgym.types.names import ConfigError, import_from_here, import_path
-from agentsgym.types.records import LARGEST_REWARD
 from agentsgym.types.text import short_repr
 
 MOST_PROGRAMS = 1024
@@ -113,10 +112,10 @@ class ProgramEnv(ListedTasks):
         if path is None:
             raise ConfigError(f"{self.name}: env_config.{key} must name a file of tasks")
         tasks = TaskFile(Path(path).expanduser())
-        for number, task in enumerate(tasks, 1):
+        for line, task in enumerate(tasks, 1):
             if not isinstance(task, dict):
                 raise ConfigError(
-                    f"{path}, line {number}: a task must be an object, got {short_repr(task)}"
+                    f"{path}, line {line}: a task must be an object, got {short_repr(task)}"
                 )
         return tasks
 
@@ -188,8 +187,8 @@ def _outcome(end: ProgramEnd, posted: tuple[float, ...]) -> tuple[float, dict[st
     result = dict(end.result) if isinstance(end.result, Mapping) else {"reward": end.result}
     reward = result.pop("reward", None)
     info = result | ({"output": end.output} if end.output else {})
-    if isinstance(reward, list | tuple) and reward:
-        rewards = [_number(one) for one in reward]
+    if entries := listed(reward):
+        rewards = [_number(one) for one in entries]
         for step, more in enumerate(posted[: len(rewards)]):
             rewards[step] += more
         return rewards[-1], info | {"step_rewards": rewards}
@@ -197,12 +196,12 @@ def _outcome(end: ProgramEnd, posted: tuple[float, ...]) -> tuple[float, dict[st
 
 
 def _number(reward: Any) -> float:
-    if isinstance(reward, bool | int | float):
-        return math.inf if abs(reward) > LARGEST_REWARD else float(reward)
-    raise ProgramFailed(
-        f"the program must return a reward, or a list with one for each call, got "
-        f"{short_repr(reward)}"
-    )
+    if number(reward) is None:
+        raise ProgramFailed(
+            f"the program must return a reward, or a list with one for each call, got "
+            f"{short_repr(reward)}"
+        )
+    return checked_number(reward, "the program's reward")
 
 
 def _said(end: ProgramEnd) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, spoken
 from agentsgym.envs.randomness import GlobalRandomness
 from agentsgym.envs.textarena.games import ArenaGame, moves
+from agentsgym.types.foreign import checked_number
 
 MAX_MOVE_CHARACTERS = 64
 MAX_TRIALS = 200
@@ -233,11 +234,9 @@ def _outcome(game: ArenaGame, reward: Any) -> float:
     of the final choice, so that the best button earns 0 and a worse one more. Here the best button
     earns 1.0 and any other 1.0 minus its regret. LightsOut's progress has no lower bound when
     lights are switched on.
-    Raises TypeError for a reward that is no number.
+    Raises ValueError for a reward that is no number.
     """
-    if isinstance(reward, bool | str) or reward is None:
-        raise TypeError(f"{game.name} paid {reward!r}, which is not a number")
-    value = float(reward)
+    value = checked_number(reward, f"what {game.name} pays")
     if game.name == "Bandit" and value >= 0.0:
         value = 1.0 if value == 0.0 else -value
     return min(game.high, max(game.low, value))

@@ -26,7 +26,7 @@ from agentsgym.generation.serving.exchanges import CallTask, Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
-from agentsgym.types.records import LARGEST_REWARD
+from agentsgym.types.foreign import LARGEST_REWARD
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from agentsgym.envs.extras import require
 from agentsgym.generation.http import MAX_BODY_BYTES, Refused, Unreachable
+from agentsgym.types.foreign import checked_truth
 from agentsgym.types.text import short_repr
 
 _ATTEMPTS = 5
@@ -182,7 +183,7 @@ class OpenEnvServer:
                 observation,
                 {**metadata, **observation},
                 0.0 if reward is None else reward,
-                bool(data.get("done")),
+                checked_truth(data.get("done", False), "done"),
             )
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             raise Refused(self._url, f"its answer is none of OpenEnv: {text[:_SHOWN]}") from None

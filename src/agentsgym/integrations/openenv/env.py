@@ -207,12 +207,5 @@ class OpenEnvEnv(ListedTasks):
 
 def _info(seen: ServerAnswer) -> dict[str, Any]:
     """What our environments say about an action, as far as the server says it."""
-    fields = seen.fields
-    info: dict[str, Any] = {}
-    if isinstance(fields.get("malformed"), bool):
-        info["malformed"] = fields["malformed"]
-    if seen.done and isinstance(fields.get("win"), bool):
-        info["win"] = fields["win"]
-    if seen.done and isinstance(fields.get("stop_reason"), str):
-        info["stop_reason"] = fields["stop_reason"]
-    return info
+    names = ("malformed", "win", "stop_reason") if seen.done else ("malformed",)
+    return {name: seen.fields[name] for name in names if seen.fields.get(name) is not None}

@@ -17,7 +17,7 @@ from agentsgym.report.doctor.evidence import (
     rise,
     share,
 )
-from agentsgym.report.stored import Contents, is_malformed
+from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout, Step
 from agentsgym.types.text import short_repr
 
@@ -284,7 +284,7 @@ def _with_changed_calls(one: Contents) -> Iterable[Rollout]:
 LOOK_AT: Mapping[str, LookAt] = {
     "rollouts_fail": lambda one: (line.rollout for line in one.lines if line.rollout.failed),
     "malformed_actions": lambda one: (
-        rollout for rollout in one.live if any(map(is_malformed, _actions([rollout])))
+        rollout for rollout in one.live if any(step.unread for step in _actions([rollout]))
     ),
     "truncated_actions": lambda one: (
         rollout
@@ -314,7 +314,7 @@ def _errors(evidence: Evidence) -> Iterator[str]:
 def _frequent(evidence: Evidence) -> Iterator[str]:
     """The most frequent malformed actions."""
     live = (rollout for one in evidence.recent for rollout in one.live)
-    counts = Counter(step.action for step in _actions(live) if is_malformed(step))
+    counts = Counter(step.action for step in _actions(live) if step.unread)
     if counts:
         most = ", ".join(f"{short_repr(a, _LONGEST)} ({n})" for a, n in counts.most_common(3))
         yield f"the most frequent: {most}"

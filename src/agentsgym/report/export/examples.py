@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.evaluation.metrics import record
-from agentsgym.report.stored import is_malformed
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Message, Rollout, Step
 from agentsgym.types.text import finite, plain
@@ -48,7 +47,7 @@ def messages(lines: Lines) -> Iterator[Json]:
             yield {
                 "messages": one.messages,
                 "rewards": [finite(step.reward) for step in one.spoken.values()],
-                "malformed": [is_malformed(step) for step in one.spoken.values()],
+                "malformed": [step.unread for step in one.spoken.values()],
                 **about(line),
             }
 
