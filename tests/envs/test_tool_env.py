@@ -34,19 +34,62 @@ async def leave() -> str:
     raise SystemExit(2)
 
 
+async def cancel() -> str:
+    """Cancels itself."""
+    raise asyncio.CancelledError
+
+
+async def interrupt() -> str:
+    """Interrupts the loop of all async tools."""
+    raise KeyboardInterrupt
+
+
 async def block() -> str:
     """Blocks the loop of all async tools."""
     time.sleep(0.5)
     return "blocked"
 
 
-def crash(how: Literal["raise", "exit"]) -> None:
+class Bare(BaseException):
+    """An exception that is no Exception."""
+
+
+class Mute(Bare):
+    """One that cannot be shown."""
+
+    def __str__(self):
+        raise Bare
+
+
+CRASHES = {
+    "raise": ValueError("broken"),
+    "exit": SystemExit(1),
+    "cancel": asyncio.CancelledError("by me"),
+    "bare": Bare("broken"),
+    "close": GeneratorExit(),
+    "mute": Mute(),
+}
+
+
+def crash(how: Literal[tuple(CRASHES)]) -> None:
     """Fails."""
-    raise (ValueError("broken") if how == "raise" else SystemExit(1))
+    raise CRASHES[how]
+
+
+class Unshown:
+    """A result that cannot be shown."""
+
+    def __repr__(self):
+        raise Mute
+
+
+def unshown() -> Unshown:
+    """Returns something odd."""
+    return Unshown()
 
 
 class ShopEnv(ToolEnv):
-    tools = (add, wait, leave, block, crash)
+    tools = (add, wait, leave, cancel, interrupt, block, crash, unshown)
 
     def _initialize_episode(self, session_id, task_data):
         return {"prompt": "How much?", "price": task_data.get("price", 3), "asked": []}
@@ -80,7 +123,17 @@ def schemas(env):
 
 def test_schemas_come_from_hints_and_docstrings():
     found = schemas(ShopEnv())
-    assert list(found) == ["add", "wait", "leave", "block", "crash", "price"]
+    assert list(found) == [
+        "add",
+        "wait",
+        "leave",
+        "cancel",
+        "interrupt",
+        "block",
+        "crash",
+        "unshown",
+        "price",
+    ]
     assert found["add"] == {
         "name": "add",
         "description": "Adds two numbers.",
@@ -93,7 +146,7 @@ def test_schemas_come_from_hints_and_docstrings():
             "required": ["a"],
         },
     }
-    assert found["crash"]["parameters"]["properties"]["how"]["enum"] == ["raise", "exit"]
+    assert found["crash"]["parameters"]["properties"]["how"]["enum"] == list(CRASHES)
     assert list(found["price"]["parameters"]["properties"]) == ["item"]
 
 
@@ -134,7 +187,14 @@ def test_an_answer_without_a_call_ends_the_episode_and_is_graded(answer, won):
         (calling("crash", how="raise"), "Error: ValueError: broken"),
         (calling("crash", how="exit"), "Error: SystemExit: 1"),
         (calling("wait", seconds=60), "Error: no result within 0.05 seconds"),
+        (calling("crash", how="cancel"), "Error: CancelledError: by me"),
+        (calling("crash", how="bare"), "Error: Bare: broken"),
+        (calling("crash", how="close"), "Error: GeneratorExit"),
+        (calling("crash", how="mute"), "Error: Mute"),
+        (calling("unshown"), "Error: Mute"),
         (calling("leave"), "Error: SystemExit: 2"),
+        (calling("cancel"), "Error: CancelledError"),
+        (calling("interrupt"), "Error: KeyboardInterrupt"),
         (calling("block"), "Error: no result within 0.05 seconds"),
     ],
 )

@@ -1,5 +1,6 @@
 """Whatever an environment or agent does in one session ends that session alone, and is recorded."""
 
+import asyncio
 import math
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
+from agentsgym.envs.dataset import row_problem
 from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
@@ -24,6 +26,15 @@ class Mute(RuntimeError):
 
     def __str__(self):
         raise ValueError("no")
+
+    __repr__ = __str__
+
+
+class Bare(BaseException):
+    """An exception that is no Exception, and cannot be shown."""
+
+    def __str__(self):
+        raise Bare
 
     __repr__ = __str__
 
@@ -61,6 +72,9 @@ def recursive(state):
 FATAL = {
     "exit": raising(SystemExit(3)),
     "closes the generator": raising(GeneratorExit()),
+    "cancels": raising(asyncio.CancelledError()),
+    "no Exception": raising(Bare()),
+    "a group": raising(BaseExceptionGroup("two", [Bare(), asyncio.CancelledError()])),
     "stop iteration": raising(StopIteration(1)),
     "memory": raising(MemoryError()),
     "cannot be shown": raising(Mute()),
@@ -157,12 +171,49 @@ def test_every_fault_ends_its_own_session(tmp_path):
 def test_faults_under_an_engine_end_their_own_session(name, tiny_llama, chat_tokenizer, tmp_path):
     engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8)
     agent = DirectOutputAgent(engine, SamplingParams(max_tokens=1))
-    names = [None, "exit", "closes the generator", "stop iteration", "three values", "exit", None]
+    names = [
+        None,
+        "exit",
+        "cancels",
+        "no Exception",
+        "stop iteration",
+        "three values",
+        "exit",
+        None,
+    ]
     batch = run(rows(names, name), agent)
-    assert [rollout.failed for rollout in batch.rollouts] == [False, *[True] * 5, False]
+    assert [rollout.failed for rollout in batch.rollouts] == [False, *[True] * 6, False]
     assert batch["final_rewards"][0] == batch["final_rewards"][-1] == 1.0
     assert_recorded(batch.rollouts, tmp_path)
     assert engine.poll() == [] and not engine._caches.sessions
+
+
+class BareHooksEnv(CountdownEnv):
+    """Raises in each hook that is no part of a step."""
+
+    def _raise(self, *arguments):
+        raise Bare
+
+    check_task = reference_score = _end_episode = _format_answer = _raise
+
+
+def test_hooks_around_an_episode_end_nothing_else(caplog):
+    register("BareHooks", BareHooksEnv)
+    (row,) = rows([None], "BareHooks")
+    assert "BareHooks: " in row_problem(row, EnvPool(PLAIN))
+    played = evaluate([row], ScriptedAgent(["a"]), episodes=1)
+    assert played.evaluation.reward == 1.0 and played.evaluation.regret is None
+    assert "the reference score of a task: Bare" in caplog.text
+    assert "_end_episode failed" in caplog.text
+
+
+def test_an_interrupt_ends_the_run():
+    class Interrupted(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted(PLAIN).run_trial([{}], ScriptedAgent(["a"]))
 
 
 def test_tasks_nested_too_deep_fail_alone(tmp_path):

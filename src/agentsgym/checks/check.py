@@ -13,6 +13,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.registry import make
 from agentsgym.types import Trust
+from agentsgym.types.text import named_error
 
 Subject = str | type[MultistepEnv] | MultistepEnv
 
@@ -120,10 +121,11 @@ def _run(name: str, context: Context) -> Finding:
         return Finding(name, True, *CHECKS[name](context))
     except Failed as failed:
         return Finding(name, False, str(failed))
-    except Exception as error:  # the environment's own code may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the environment's own code may raise anything
         where = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        return Finding(name, False, text)
+        return Finding(name, False, f"{named_error(error)} ({where.filename}:{where.lineno})")
 
 
 def _made(subject: Subject, env_config: Mapping[str, Any] | None, trust: Trust) -> MultistepEnv:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from agentsgym.types.text import mask_secrets, visible
+from agentsgym.types.text import error_text, mask_secrets, named_error, visible
 
 # Without emoji: ":warning:" in an observation stays text.
 out = Console(highlight=False, emoji=False)
@@ -92,7 +92,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, ConfigError | UnknownEnvironment | MissingExtra):
         return str(error), BAD_USAGE
     missing = missing_extra(error) if isinstance(error, ImportError) else None
-    if missing is not None or _NOT_INSTALLED.search(str(error)):
+    if missing is not None or _NOT_INSTALLED.search(error_text(error)):
         return str(missing or error), BAD_USAGE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return "there is not enough memory: reduce the model, the batch or engine.capacity", FAILURE
@@ -113,9 +113,8 @@ def _is_ours(error: BaseException) -> bool:
 def _unexpected(error: BaseException) -> str:
     last = _last_frame(error)
     where = f" ({last.tb_frame.f_code.co_filename}, line {last.tb_lineno})" if last else ""
-    text = " ".join(str(error).split())[:300]
-    kind = type(error).__name__
-    return f"unexpected {kind}: {text}{where}; the same command with --debug shows the traceback"
+    what = f"{named_error(error)[:300]}{where}"
+    return f"unexpected {what}; the same command with --debug shows the traceback"
 
 
 def _last_frame(error: BaseException) -> TracebackType | None:

@@ -10,7 +10,7 @@ from agentsgym.envs.registry import find, make, names_class, registered_name
 from agentsgym.envs.settings import NEEDS, check_limits, check_row_config
 from agentsgym.types import Tokenizer, Trust
 from agentsgym.types.names import ConfigError
-from agentsgym.types.text import short_repr
+from agentsgym.types.text import error_text, short_repr
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -73,19 +73,16 @@ def row_problem(row: Any, envs: "EnvPool") -> str | None:
     problem = _row_problem(row)
     if problem is not None:
         return problem
+    where = f"{row['env_class_path']} cannot be made"
     try:
         env = envs.get(row)
-    except Exception as error:  # a user's environment may raise anything
-        return f"{row['env_class_path']} cannot be made: {_message(error)}"
-    try:
+        where = env.name
         problem = env.check_task(row["task_data"])
-    except Exception as error:
-        problem = _message(error)
-    return None if problem is None else f"{env.name}: {problem}"
-
-
-def _message(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's environment may raise anything
+        problem = error_text(error) or type(error).__name__
+    return None if problem is None else f"{where}: {problem}"
 
 
 def _row_problem(row: Any) -> str | None:

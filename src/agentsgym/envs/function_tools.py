@@ -86,8 +86,8 @@ def in_time(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
 async def _contained(work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return await work
-    except SystemExit as error:  # it would end the loop
-        raise ToolError(f"SystemExit: {error}") from None
+    except (SystemExit, KeyboardInterrupt) as error:  # it would end the loop
+        raise ToolError(f"{type(error).__name__}: {error}") from None
 
 
 _LOOPS: list[LoopThread] = []

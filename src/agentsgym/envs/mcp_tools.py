@@ -22,6 +22,7 @@ from agentsgym.envs.extras import ensure
 from agentsgym.envs.function_tools import ToolError, in_time, tool_loop
 from agentsgym.types.names import ConfigError
 from agentsgym.types.requests import ToolSchema
+from agentsgym.types.text import error_text
 
 START_SECONDS = 30.0
 _CLOSE_SECONDS = 10.0  # the package ends a program that stays within about 4
@@ -224,4 +225,4 @@ def _reason(error: BaseException) -> str:
     """The first error of a group, or the error itself, in words."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return error_text(error) or type(error).__name__

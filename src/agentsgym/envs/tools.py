@@ -16,7 +16,7 @@ from agentsgym.types import Message, Tokenizer
 from agentsgym.types.foreign import scalar
 from agentsgym.types.names import ConfigError, did_you_mean
 from agentsgym.types.requests import ToolSchema
-from agentsgym.types.text import cut
+from agentsgym.types.text import cut, error_text
 from agentsgym.types.tool_actions import ToolAction, results
 
 logger = logging.getLogger(__name__)
@@ -102,10 +102,12 @@ class ToolEnv(MultistepEnv):
             try:
                 text = self._run(state, call["name"], call["arguments"])
                 executed += 1
-            except (Exception, SystemExit) as error:  # an author's tool may raise anything
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # an author's tool may raise anything
                 logger.debug("%s: the tool %s failed", self.name, call["name"], exc_info=True)
                 kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
-                text = f"Error: {kind}{error}"
+                text = f"Error: {kind}{error_text(error)}"
             texts.append(cut(text, self.config.result_characters))
         answers = results(called, texts)
         if called.unread:

@@ -31,7 +31,7 @@ from agentsgym.types import (
 )
 from agentsgym.types.foreign import checked_number
 from agentsgym.types.records import Ints
-from agentsgym.types.text import finite, short_repr
+from agentsgym.types.text import finite, named_error, short_repr
 
 logger = logging.getLogger(__name__)
 
@@ -250,8 +250,10 @@ def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
     try:
         score = env.reference_score(rollout.task_data)
         return None if score is None else checked_number(score, "reference_score")
-    except Exception as error:  # a user's environment may raise anything
-        logger.warning("%s: the reference score of a task: %r", env.name, error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's environment may raise anything
+        logger.warning("%s: the reference score of a task: %s", env.name, named_error(error))
         return None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
-from agentsgym.rollout.session import FAULTS, Session, SessionError
+from agentsgym.rollout.session import Session, SessionError
 from agentsgym.rollout.trial import EpisodePlayer, play_trial
 from agentsgym.tokens import DraftRow
 from agentsgym.types import (
@@ -120,7 +120,9 @@ def drive(
                 if player is None:
                     player = agent_for(agent, session)
                 result = _result_of(player, outcome, session)
-            except FAULTS as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 result = error
             outcome = advance(generator, result)
         return outcome

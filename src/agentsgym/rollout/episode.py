@@ -8,7 +8,7 @@ from typing import Any
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.rollout.answers import StepAnswer, checked_text, read_answer
 from agentsgym.rollout.parsed_action import ParsedAction
-from agentsgym.rollout.session import FAULTS, Session, SessionError, clean_action, spoken
+from agentsgym.rollout.session import Session, SessionError, clean_action, spoken
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Prompt, Step
 from agentsgym.types.foreign import checked_number
 from agentsgym.types.tool_actions import NO_ACT
@@ -119,8 +119,10 @@ def last_answer(session: Session) -> str:
     try:
         answer = session.host._format_answer(session.state, session.acted)
         return checked_text(answer, "_format_answer").strip()
-    except FAULTS as error:
-        logger.debug("%s: no answer to the last action: %r", session.env.name, error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        logger.debug("%s: no answer to the last action", session.env.name, exc_info=True)
         return ""
 
 

@@ -31,11 +31,6 @@ from agentsgym.types.records import Floats, count_calls
 from agentsgym.types.text import clean_text, short_repr
 from agentsgym.types.tool_actions import ToolAction
 
-FAULTS = (Exception, SystemExit, GeneratorExit)
-"""Exceptions of environments and agents that end only their own session. KeyboardInterrupt is not
-one of them: it ends the run. (A closed generator gets a GeneratorExit: its session is over too.)
-"""
-
 
 class SessionError(RuntimeError):
     """An environment or agent failed in one session; the message says how."""

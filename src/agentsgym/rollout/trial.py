@@ -17,7 +17,7 @@ from agentsgym.rollout.episode import (
     reflect,
 )
 from agentsgym.rollout.failures import describe
-from agentsgym.rollout.session import FAULTS, Session
+from agentsgym.rollout.session import Session
 from agentsgym.tokens import warn_rewritten
 from agentsgym.types import (
     Episode,
@@ -52,12 +52,14 @@ EpisodePlayer = Callable[[Session], EpisodeGenerator]
 def play_trial(session: Session, play: EpisodePlayer = play_episode) -> TrialGenerator:
     """Play every episode of a trial with `play`, and the reflections after them.
 
-    An exception ends the trial and marks the rollout as failed, except `Cut`. The environment
-    always drops the session at the end.
+    An exception ends the trial and marks the rollout as failed, except `Cut`, and KeyboardInterrupt
+    which ends the run. The environment always drops the session at the end.
     """
     try:
         yield from _play_episodes(session, play)
-    except FAULTS as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         _fail(session, error)
     finally:
         end_state(session.host, session.session_id)
@@ -147,7 +149,9 @@ def end_state(env: MultistepEnv, session_id: str) -> None:
         return
     try:
         env._end_episode(session_id, env.active_states.pop(session_id))
-    except FAULTS:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         logger.warning("%s, session %s: _end_episode failed", env.name, session_id, exc_info=True)
 
 

@@ -11,7 +11,7 @@ from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.trust import resume_command
 from agentsgym.training.ranks import OtherRankFailed, Ranks
 from agentsgym.types.requests import is_context_overflow
-from agentsgym.types.text import mask_secrets
+from agentsgym.types.text import mask_secrets, named_error
 
 _NOTICE = 1.0
 """Seconds in which a rank that failed writes its error, if another one notices at once."""
@@ -57,5 +57,4 @@ def one_sentence(error: BaseException) -> str:
     """The error on one line."""
     if isinstance(error, EveryRolloutFailed):
         return error.sentence
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return named_error(error)

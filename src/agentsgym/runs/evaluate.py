@@ -25,7 +25,7 @@ from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import SCRIPTED, RunConfig
 from agentsgym.runs.trust import trusted
 from agentsgym.types import Agent, Rollout, RolloutRequest
-from agentsgym.types.text import plain
+from agentsgym.types.text import named_error, plain
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
@@ -73,8 +73,10 @@ def other_references(
     that are not known on every task."""
     try:
         scores = [env.other_references(one.task_data) for one in requests]
-    except Exception as error:  # a user's environment may raise anything
-        logger.warning("%s: the scores of other players: %r", env.name, error)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's environment may raise anything
+        logger.warning("%s: the scores of other players: %s", env.name, named_error(error))
         return {}
     names = [name for name in scores[0] if all(name in one for one in scores)] if scores else []
     means = {name: math.fsum(one[name] for one in scores) / len(scores) for name in names}

@@ -13,6 +13,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from enum import Enum
+from traceback import TracebackException
 from typing import Any
 from uuid import UUID
 
@@ -51,6 +52,17 @@ def short_repr(value: Any, most: int = 600) -> str:
         return clean_text(cut(_REPR.repr(value), most))
     except Exception:  # a foreign __repr__ may raise anything
         return f"<{type(value).__name__}>"
+
+
+def error_text(error: BaseException) -> str:
+    """What an exception says, also one whose own method fails."""
+    return str(TracebackException(type(error), error, None))
+
+
+def named_error(error: BaseException) -> str:
+    """The name of an exception and what it says, on one line."""
+    text = " ".join(error_text(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def finite(value: float) -> float | None:

@@ -1,5 +1,6 @@
 """Dataset rows, environments and agents that say, answer and raise anything."""
 
+import asyncio
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,7 @@ class Script:
     prompts: list[Any]
     answers: list[tuple[Any, Any, Any, Any]]
     actions: list[Any]
-    breaks: dict[str, int]  # call -> its number from which on it raises
+    breaks: dict[str, tuple[int, int]]  # call -> its number from which on it raises, and what
     config: dict[str, Any]
     max_rollout_tokens: int | None
     rollouts: int
@@ -117,7 +118,15 @@ class Broken(Exception):
         raise RuntimeError("no words")
 
 
-RAISED = (Broken, ValueError, SystemExit, RecursionError, MemoryError, KeyError, StopIteration)
+class Bare(BaseException):
+    """No Exception, and no words."""
+
+    def __str__(self) -> str:
+        raise Bare
+
+
+RAISED = (Broken, ValueError, SystemExit, RecursionError, MemoryError, KeyError, StopIteration,
+          Bare, asyncio.CancelledError, GeneratorExit)  # fmt: skip
 
 
 class FuzzedEnv(MultistepEnv):
@@ -127,8 +136,9 @@ class FuzzedEnv(MultistepEnv):
         return SCRIPTS[state["script"]]
 
     def _call(self, script: Script, name: str, number: int) -> None:
-        if number >= script.breaks.get(name, 10**9):
-            raise RAISED[number % len(RAISED)]("\ud800 broken \x1b[2J" + "x" * 10)
+        first, kind = script.breaks.get(name, (10**9, 0))
+        if number >= first:
+            raise RAISED[kind]("\ud800 broken \x1b[2J" + "x" * 10)
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
         script = SCRIPTS[task_data["script"]]
@@ -219,7 +229,7 @@ def scripts(actions: st.SearchStrategy[Any]) -> st.SearchStrategy[Script]:
         actions=st.lists(actions, min_size=1, max_size=3),
         breaks=st.dictionaries(
             st.sampled_from(["init", "prompt", "step", "reward", "reflection", "note"]),
-            st.integers(0, 3),
+            st.tuples(st.integers(0, 3), st.integers(0, len(RAISED) - 1)),
             max_size=1,
         ),
         config=CONFIGS,

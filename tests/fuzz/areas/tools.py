@@ -5,17 +5,23 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentsgym import DirectOutputAgent
+from agentsgym import DirectOutputAgent, tool
 from agentsgym.training.tiny import build_tokenizer
 from agentsgym.types import GenerationResult
 from agentsgym.types.tool_actions import ToolAction, calling, together
 from chat_tokenizers import template, tokenizer_for
+from fuzz.areas.sessions import RAISED
 from fuzz.oracle import Area
 from helpers import CountdownEnv
 from rollout.doubles import SumEnv, TextEngine
 
 TEMPLATES = ("qwen2_5", "qwen3", "llama3_1", "glm4moe", "gptoss", "tiny")
 OWN_FORM = together(calling("price", item="tea"), calling("act", action="x")).text
+CRASHES = tuple(
+    f'<tool_call>{{"name": "{name}", "arguments": {{"kind": {kind}}}}}</tool_call>'
+    for name in ("crash", "crash_later")
+    for kind in range(len(RAISED))
+)
 PIECES = (
     '<tool_call>\n{"name": "price", "arguments": {"item": "tea"}}\n</tool_call>',
     '<tool_call>{"name": "act", "arguments": {"action": "go"}}</tool_call>',
@@ -28,6 +34,22 @@ PIECES = (
     *("<tool_call>", "</tool_call>", "<think>", "</think>", "<|im_end|>", "<|im_start|>"),
     *(OWN_FORM, "4", "ok", "\n", "ä\ud83c", '"}}', "", "<|eot_id|>", "<|python_tag|>"),
 )
+
+
+async def crash_later(kind: int) -> str:
+    """Raises in the loop of async tools."""
+    raise RAISED[kind]("broken")
+
+
+class _CrashingEnv(SumEnv):
+    """Has tools that raise what no tool should."""
+
+    tools = (crash_later,)
+
+    @tool
+    def crash(self, state: Any, kind: int) -> str:
+        """Raises."""
+        raise RAISED[kind]("\ud800 broken \x1b[2J")
 
 
 @functools.cache
@@ -63,7 +85,7 @@ def check(case: tuple[str, bool, int, list[str]]) -> bool:
     engine = _Engine(tokenizer, texts, most)
     config = {"max_steps_per_episode": 4, "error_allowance": 4}
     env = CountdownEnv(tokenizer, {**config, "action_form": "tool"}) if acts else None
-    env = env or SumEnv(tokenizer, config)
+    env = env or _CrashingEnv(tokenizer, config)
     (rollout,) = env.run_trial([{"rewards": [0.0] * 9}], DirectOutputAgent(engine)).rollouts
     assert rollout.error is None, rollout.error
     spans = sorted(
@@ -91,7 +113,7 @@ AREA = Area(
         st.sampled_from(TEMPLATES),
         st.booleans(),
         st.sampled_from((4, 40, 4000)),
-        st.lists(st.lists(st.sampled_from(PIECES), max_size=4).map("".join), max_size=4),
+        st.lists(st.lists(st.sampled_from(PIECES + CRASHES), max_size=4).map("".join), max_size=4),
     ),
     check,
 )

@@ -12,6 +12,7 @@ from agentsgym.checks.playing import Task, agent_texts, play_alone, random_playe
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
+from agentsgym.types.text import named_error
 
 
 def ending(context: Context) -> Passed:
@@ -47,14 +48,14 @@ def clean_up(context: Context) -> Passed:
     """Episodes that are over, cut or abandoned leave no thread and no file open."""
     tasks = context.tasks(6, most=4)
     env = context.make(None)
-    errors: list[Exception | None] = []
+    errors: list[BaseException | None] = []
     end = env._end_episode
 
     def watched(session_id: str, state: Any) -> None:
         try:
             end(session_id, state)
             errors.append(None)
-        except Exception as error:
+        except BaseException as error:
             errors.append(error)
             raise
 
@@ -65,7 +66,7 @@ def clean_up(context: Context) -> Passed:
     left = {name: now - before[name] for name, now in _open().items()}
     raised = next((error for error in errors if error is not None), None)
     if raised is not None:
-        raise Failed(f"_end_episode raised {type(raised).__name__}: {raised}"[:300])
+        raise Failed(f"_end_episode raised {named_error(raised)}"[:300])
     # A few more than before may have other reasons; a leak grows with every episode.
     leaks = [f"{count} more {name}" for name, count in left.items() if count >= episodes]
     if leaks:

@@ -189,8 +189,8 @@ async def _play(foreign: Any, task: Any, endpoint: str) -> Any:
     ENDPOINT.set(endpoint)
     try:
         return await foreign.run_episode(task, _CONTEXT)
-    except SystemExit as error:  # it would end the loop
-        raise EpisodeFailed(f"SystemExit: {error}") from error
+    except (SystemExit, KeyboardInterrupt) as error:  # it would end the loop
+        raise EpisodeFailed(f"{type(error).__name__}: {error}") from error
 
 
 def _only_trace(episode: Any) -> Any:

@@ -22,7 +22,6 @@ from typing import Any
 import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.session import FAULTS
 from agentsgym.rollout.trial import begin_state, end_state
 from agentsgym.types import TrialInfo
 
@@ -67,7 +66,7 @@ class ServedSession:
         """The next prompt; None if there is no text: whoever needs it then asks for it."""
         try:
             prompt = self.env._format_prompt(self.state, self.steps)
-        except FAULTS:
+        except BaseException:  # Ctrl-C does not reach this process
             return None
         return prompt if type(prompt) is str else None
 
@@ -146,7 +145,7 @@ def serve(connection: "Connection[Any, Any]") -> None:
             reply = server.answer(*pickle.loads(connection.recv_bytes()))  # noqa: S301
             try:
                 data = pickle.dumps(reply)
-            except Exception:  # the environment's answer cannot be sent
+            except BaseException:  # the environment's answer cannot be sent
                 data = pickle.dumps(("error", traceback.format_exc()))
             connection.send_bytes(data)
 
