@@ -1,5 +1,7 @@
 """A server of a model that always says the same, with any chat template."""
 
+from dataclasses import replace
+
 import httpx
 
 from agentsgym.generation.serving.app import create_app
@@ -25,6 +27,10 @@ class Asked(TextEngine):
     def __init__(self, tokenizer, text):
         super().__init__(tokenizer, text)
         self.contexts = []
+        self.finish_reason = "stop"
+
+    def answer(self, request):
+        return replace(super().answer(request), finish_reason=self.finish_reason)
 
     def submit(self, requests):
         self.contexts += [self.tokenizer.decode(request.token_ids) for request in requests]
@@ -38,7 +44,7 @@ class Server:
         tokenizer = tokenizer_for(template(name), "<|im_end|>")
         self.engine = Asked(tokenizer, text)
         self.batcher = Batcher(self.engine)
-        facts = ModelFacts(name="m", root="m", max_model_len=max_model_len, stop_token_ids=())
+        facts = ModelFacts(name="m", root="m", max_model_len=max_model_len)
         self.thread = ServerThread(create_app(EngineBackend(self.batcher, facts, tokenizer)))
         self.url = self.thread.url
 

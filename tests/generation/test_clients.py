@@ -37,20 +37,8 @@ SENT = {
     for number, request in enumerate(recorded(path), 1)
 }
 FAMILIES = ("qwen2_5", "qwen3_5_nothink")
-STREAMS = {  # not answered today
-    name
-    for name, request in SENT.items()
-    if request["path"] == "/v1/responses" and request["body"].get("stream")
-}
-
-
-def today(family, name):
-    marks = [pytest.mark.xfail(strict=True)] if name in STREAMS else []
-    return pytest.param(family, name, marks=marks)
-
-
 each = pytest.mark.parametrize(
-    ("family", "name"), [today(family, name) for family in FAMILIES for name in SENT]
+    ("family", "name"), [(family, name) for family in FAMILIES for name in SENT]
 )
 
 

@@ -263,7 +263,8 @@ class Session:
     def answer(self, action: GenerationResult) -> ModelAnswer:
         """The recorded action as the answer to the program's call."""
         read = len(self.transcript.context) - len(action.token_ids or ())
-        return ModelAnswer.of(self.messages[-1], action, max(0, read))
+        spelled_by = self.env.tokenizer if self.call and self.call.logprobs else None
+        return ModelAnswer.of(self.messages[-1], action, max(0, read), spelled_by)
 
     def where(self) -> str:
         """The position in the run, for error messages."""

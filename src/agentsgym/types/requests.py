@@ -118,12 +118,14 @@ ToolSchema = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """A program's call of a model: the whole conversation `messages`, and the `tools` that it
-    offers. `max_tokens` (None: no wish) limits the answer, which also ends at one of `stop`."""
+    offers. `max_tokens` (None: no wish) limits the answer, which also ends at one of `stop`;
+    `logprobs` asks for those of its tokens."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    logprobs: bool = False
 
 
 Prompt = str | list[Message] | ModelCall

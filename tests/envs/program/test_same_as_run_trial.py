@@ -49,6 +49,11 @@ def responses(client, messages):
     return openai_client(client).responses.create(model="gpt", input=messages).output_text
 
 
+def responses_stream(client, messages):
+    with openai_client(client).responses.stream(model="gpt", input=messages) as stream:
+        return stream.get_final_response().output_text
+
+
 def claude(client, messages):
     done = anthropic_client(client).messages.create(model="any", messages=messages, max_tokens=999)
     return "".join(block.text for block in done.content)
@@ -84,7 +89,10 @@ class Explore(Counting, ExploreEnv):
     pass
 
 
-CLIENTS = {f.__name__: f for f in (chat, chat_stream, responses, claude, claude_stream, plain)}
+CLIENTS = {
+    f.__name__: f
+    for f in (chat, chat_stream, responses, responses_stream, claude, claude_stream, plain)
+}
 GAMES = {
     "TwentyQuestions": (
         Questions,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
-from agentsgym.types import GenerationResult, Message, ModelCall
+from agentsgym.types import GenerationResult, Message, ModelCall, Tokenizer
 
 Ending = Literal["stop", "length", "tool_calls"]
 
@@ -13,23 +13,31 @@ Ending = Literal["stop", "length", "tool_calls"]
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
     """The answer to a call: the assistant's `message`, why it ended, and how many tokens were read
-    and sampled."""
+    and sampled; for a call that asks for them, the sampled tokens and their `logprobs`."""
 
     message: Message
     ending: Ending
     prompt_tokens: int
     completion_tokens: int
+    logprobs: Sequence[tuple[str, float]] | None = None
 
     @classmethod
-    def of(cls, message: Message, result: GenerationResult, prompt_tokens: int) -> Self:
-        """The answer that `message` makes of an engine's result."""
+    def of(
+        cls,
+        message: Message,
+        result: GenerationResult,
+        prompt_tokens: int,
+        tokenizer: Tokenizer | None = None,
+    ) -> Self:
+        """The answer that `message` makes of an engine's result; with its log-probabilities if
+        there is a `tokenizer` to spell them."""
         ending: Ending = "tool_calls" if message.get("tool_calls") else "stop"
-        return cls(
-            message,
-            "length" if result.truncated else ending,
-            prompt_tokens,
-            len(result.token_ids or ()),
-        )
+        ids, logprobs = result.token_ids or (), None
+        if tokenizer is not None and result.logprobs is not None:
+            words = [tokenizer.decode([token]) for token in ids]
+            logprobs = list(zip(words, result.logprobs, strict=True))
+        ending = "length" if result.truncated else ending
+        return cls(message, ending, prompt_tokens, len(ids), logprobs)
 
     def to_json(self) -> str:
         """The answer as a JSON text."""

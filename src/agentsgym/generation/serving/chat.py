@@ -41,6 +41,11 @@ class ChatBody(CallBody):
 
     messages: list[_Message] = Field(min_length=1)
     stream_options: _StreamOptions | None = None
+    logprobs: bool = False
+
+    def wants_logprobs(self) -> bool:
+        """As it says."""
+        return self.logprobs
 
     def conversation(self) -> Iterator[Message]:
         """The messages."""
@@ -56,7 +61,7 @@ class ChatBody(CallBody):
         choice = {
             "index": 0,
             "message": message,
-            "logprobs": None,
+            "logprobs": _logprobs(reply),
             "finish_reason": reply.answer.ending,
         }
         return {**_head(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
@@ -65,13 +70,13 @@ class ChatBody(CallBody):
         """The answer as a stream of events."""
         head = _head(reply, "chat.completion.chunk")
 
-        def chunk(delta: JsonObject, ending: str | None = None) -> bytes:
-            choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": ending}
+        def chunk(
+            delta: JsonObject, ending: str | None = None, logprobs: JsonObject | None = None
+        ) -> bytes:
+            choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": ending}
             return wire.event({**head, "choices": [choice]})
 
-        yield chunk({"role": "assistant", "content": ""})
-        if reply.text:
-            yield chunk({"content": reply.text})
+        yield chunk({"role": "assistant", "content": reply.text}, logprobs=_logprobs(reply))
         for index, call in enumerate(_calls(reply)):
             function = call["function"]
             begun = {**call, "index": index, "function": {**function, "arguments": ""}}
@@ -98,6 +103,10 @@ def _calls(reply: Reply) -> list[JsonObject]:
         }
         for id, name, arguments in reply.calls
     ]
+
+
+def _logprobs(reply: Reply) -> JsonObject | None:
+    return None if reply.answer.logprobs is None else {"content": reply.logprobs}
 
 
 def _usage(reply: Reply) -> JsonObject:

@@ -50,6 +50,7 @@ class EngineBackend:
     ) -> None:
         self.batcher = batcher
         self.facts = facts
+        self._tokenizer = tokenizer
         self._codec = codec_for(tokenizer)
         self._key = key
 
@@ -76,7 +77,8 @@ class EngineBackend:
         sampling = SamplingParams(most, stop=call.stop, stop_token_ids=codec.ends)
         result = await self.sample(GenerationRequest("", context, sampling, new_seed()))
         parsed = codec.answer(result.token_ids or (), count_calls(call.messages))
-        return ModelAnswer.of(parsed.message, result, len(context))
+        spelled_by = self._tokenizer if call.logprobs else None
+        return ModelAnswer.of(parsed.message, result, len(context), spelled_by)
 
     async def reward(self, key: str, session: str, value: float) -> None:
         """Raises CallRefused: nothing is trained here."""

@@ -1,6 +1,7 @@
-"""OpenAI's Responses: bodies and answers, without streams. Nothing is stored: each request has the
-whole conversation."""
+"""OpenAI's Responses: bodies, answers and streams. Nothing is stored: each request has the whole
+conversation."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -42,7 +43,11 @@ class ResponsesBody(CallBody):
 
     input: Annotated[list[_Item], Field(min_length=1), BeforeValidator(_items)]
     instructions: str | None = None
-    stream: Literal[False] = False
+    include: list[str] = Field([])
+
+    def wants_logprobs(self) -> bool:
+        """Whether they are to be included."""
+        return "message.output_text.logprobs" in self.include
 
     def conversation(self) -> list[Message]:
         """The messages; calls belong to the answer before them."""
@@ -72,10 +77,13 @@ class ResponsesBody(CallBody):
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
             "model": reply.model,
-            "output": _output(reply),
+            "output": self._output(reply),
             "parallel_tool_calls": True,
             "tool_choice": self.tool_choice or "auto",
-            "tools": [{**tool.model_dump(), "type": "function"} for tool in self.tools],
+            "tools": [
+                {**tool.model_dump(exclude={"namespace"}), "type": "function"}
+                for tool in self.tools
+            ],
             "usage": {
                 "input_tokens": read,
                 "input_tokens_details": {"cached_tokens": 0},
@@ -85,26 +93,65 @@ class ResponsesBody(CallBody):
             },
         }
 
+    def events(self, reply: Reply) -> Iterator[bytes]:
+        """The answer as a stream of events."""
+        whole = self.answer(reply)
+        begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+        begun["incomplete_details"] = None
+        events: list[tuple[str, JsonObject]] = [
+            ("created", {"response": begun}),
+            ("in_progress", {"response": begun}),
+        ]
+        for index, item in enumerate(whole["output"]):
+            events += _item_events(index, item)
+        events.append((whole["status"], {"response": whole}))
+        for number, (name, data) in enumerate(events):
+            kind = f"response.{name}"
+            yield wire.event({"type": kind, "sequence_number": number, **data}, kind)
+
+    def _output(self, reply: Reply) -> list[JsonObject]:
+        status = _status(reply)
+        spaces = {tool.name: tool.namespace for tool in self.tools if tool.namespace}
+        calls: list[JsonObject] = [
+            {
+                "type": "function_call",
+                "id": f"fc_{reply.id}_{index}",
+                "status": status,
+                "call_id": id,
+                "name": name,
+                "arguments": wire.to_json(arguments),
+                **({"namespace": spaces[name]} if name in spaces else {}),
+            }
+            for index, (id, name, arguments) in enumerate(reply.calls)
+        ]
+        if calls and not (reply.text or reply.logprobs):
+            return calls
+        part: JsonObject = {"type": "output_text", "text": reply.text, "annotations": []}
+        part["logprobs"] = reply.logprobs
+        head = {"type": "message", "id": f"msg_{reply.id}", "status": status}
+        return [{**head, "role": "assistant", "content": [part]}, *calls]
+
 
 def _status(reply: Reply) -> str:
     return "incomplete" if reply.answer.ending == "length" else "completed"
 
 
-def _output(reply: Reply) -> list[JsonObject]:
-    status = _status(reply)
-    calls: list[JsonObject] = [
-        {
-            "type": "function_call",
-            "id": f"fc_{reply.id}_{index}",
-            "status": status,
-            "call_id": id,
-            "name": name,
-            "arguments": wire.to_json(arguments),
-        }
-        for index, (id, name, arguments) in enumerate(reply.calls)
-    ]
-    if calls and not reply.text:
-        return calls
-    part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
-    head = {"type": "message", "id": f"msg_{reply.id}", "status": status}
-    return [{**head, "role": "assistant", "content": [part]}, *calls]
+def _item_events(index: int, item: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    """The kinds and data of the events of an item."""
+    empty: JsonObject = {"content": []} if item["type"] == "message" else {"arguments": ""}
+    begun = {**item, **empty, "status": "in_progress"}
+    where = {"item_id": item["id"], "output_index": index}
+    yield "output_item.added", {"output_index": index, "item": begun}
+    if item["type"] == "message":
+        (part,) = item["content"]
+        where["content_index"] = 0
+        shown = {"logprobs": part["logprobs"]}
+        yield "content_part.added", {**where, "part": {**part, "text": "", "logprobs": []}}
+        yield "output_text.delta", {**where, "delta": part["text"], **shown}
+        yield "output_text.done", {**where, "text": part["text"], **shown}
+        yield "content_part.done", {**where, "part": part}
+    else:
+        written = {"name": item["name"], "arguments": item["arguments"]}
+        yield "function_call_arguments.delta", {**where, "delta": item["arguments"]}
+        yield "function_call_arguments.done", {**where, **written}
+    yield "output_item.done", {"output_index": index, "item": item}

@@ -5,10 +5,12 @@ backend returned, and so that the same conversation and tools give the same Mode
 """
 
 import json
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from functools import lru_cache
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AliasChoices,
@@ -25,6 +27,8 @@ from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.types import Message, ModelCall, ToolCall, ToolSchema
 from agentsgym.types.records import ToolFunction
 
+logger = logging.getLogger(__name__)
+
 JsonObject = dict[str, Any]
 
 _TEXTS = ("text", "input_text", "output_text")
@@ -34,6 +38,15 @@ _UNSUPPORTED = (
     *("functions", "audio", "web_search_options", "logprobs", "top_logprobs"),
     *("previous_response_id", "conversation", "background", "prompt"),
     *("container", "mcp_servers"),
+)
+# Tools that the servers of OpenAI and Anthropic run by themselves.
+_HOSTED = (
+    "web_search",
+    "web_fetch",
+    "file_search",
+    "code_interpreter",
+    "code_execution",
+    "image_gen",
 )
 
 
@@ -136,8 +149,9 @@ class Called(Body):
 
 
 class _Tool(Body):
-    type: Literal["function", "custom"] = "function"
+    type: str = "function"
     name: Name
+    namespace: str | None = None
     description: str | None = None
     parameters: JsonObject | None = Field(
         None, validation_alias=AliasChoices("parameters", "input_schema")
@@ -145,8 +159,11 @@ class _Tool(Body):
 
     @classmethod
     def _check(cls, given: JsonObject) -> None:
-        if given.get("type") == "custom" and "input_schema" not in given:
-            raise ValueError("a tool is a function whose input has a JSON schema")
+        kind = given.get("type", "function")
+        if kind != "function" and not (kind == "custom" and "input_schema" in given):
+            raise ValueError(
+                f"a tool is a function whose input has a JSON schema, not {str(kind)[:60]!r}"
+            )
 
     def schema_for_templates(self) -> ToolSchema:
         function = {
@@ -155,6 +172,32 @@ class _Tool(Body):
             "parameters": self.parameters or {"type": "object", "properties": {}},
         }
         return {"type": "function", "function": function}
+
+
+def _offered(tools: Any) -> Any:
+    """The tools of which the model is told: those of a namespace one by one, and none that only the
+    provider's servers could run."""
+    offered: list[Any] = []
+    for tool in tools if isinstance(tools, list) else [tools]:
+        kind = str(tool.get("type", "")) if isinstance(tool, dict) else ""
+        if kind == "namespace":
+            inner = _offered(tool.get("tools"))
+            space = {"namespace": tool.get("name")}
+            offered += [{**one, **space} if isinstance(one, dict) else one for one in inner]
+        elif kind.startswith(_HOSTED):
+            _warn_hosted(kind[:60])
+        else:
+            offered.append(tool)
+    return offered
+
+
+@lru_cache(maxsize=64)
+def _warn_hosted(kind: str) -> None:
+    logger.warning(
+        "A client offers the tool %r, which only its provider's servers run: the model "
+        "is not told of it.",
+        kind,
+    )
 
 
 # -- requests ------------------------------------------------------------------------------------
@@ -180,13 +223,13 @@ class CallBody(Body):
     stop: Annotated[list[Name], Field(max_length=16), BeforeValidator(_strings)] = Field(
         [], validation_alias=AliasChoices("stop", "stop_sequences")
     )
-    tools: list[Annotated[_Tool, Flat]] = Field([])
+    tools: Annotated[list[Annotated[_Tool, Flat]], BeforeValidator(_offered)] = Field([])
     tool_choice: Any = None
 
     @classmethod
     def _check(cls, given: JsonObject) -> None:
         for key in _UNSUPPORTED:
-            if given.get(key):
+            if given.get(key) and key not in cls.model_fields:
                 raise ValueError(f"{key} is not supported here; leave it out")
         if given.get("n", 1) != 1:
             raise ValueError("n must be 1: each answer is a step of its own")
@@ -207,7 +250,12 @@ class CallBody(Body):
             tuple(tool.schema_for_templates() for tool in tools),
             self.max_tokens,
             tuple(self.stop),
+            self.wants_logprobs(),
         )
+
+    def wants_logprobs(self) -> bool:
+        """Whether it asks for the log-probabilities of the answer's tokens."""
+        return False
 
     @abstractmethod
     def conversation(self) -> Iterable[Message]:
@@ -217,9 +265,9 @@ class CallBody(Body):
     def answer(self, reply: "Reply") -> JsonObject:
         """The body of the answer."""
 
+    @abstractmethod
     def events(self, reply: "Reply") -> Iterator[bytes]:
-        """The answer as a stream of events, in an API that has them."""
-        raise NotImplementedError
+        """The answer as a stream of events."""
 
     @staticmethod
     def error(refused: CallRefused) -> JsonObject:
@@ -282,6 +330,20 @@ class Reply:
         calls = self.answer.message.get("tool_calls", [])
         return [
             (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls
+        ]
+
+    @property
+    def logprobs(self) -> list[JsonObject]:
+        """The log-probability of each sampled token, as OpenAI's APIs have it. A token that is a
+        part of a character has no bytes."""
+        return [
+            {
+                "token": text,
+                "logprob": value,
+                "bytes": None if "\ufffd" in text else list(text.encode()),
+                "top_logprobs": [],
+            }
+            for text, value in self.answer.logprobs or ()
         ]
 
     @property

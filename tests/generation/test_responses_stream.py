@@ -1,0 +1,106 @@
+"""Streams of Responses, read by the openai package."""
+
+import json
+
+import openai
+import pytest
+
+from serving import TOOL, Server
+
+END = "<|im_end|>"
+CALL = '<tool_call>\n{"name": "look", "arguments": {"a": "x"}}\n</tool_call>'
+LOOK = {"type": "function", **TOOL["function"]}
+
+
+@pytest.fixture(scope="module")
+def server():
+    one = Server("qwen2_5")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def client(server):
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="any", max_retries=0)
+
+
+def said(server, text):
+    server.engine.text = text + END
+
+
+def test_a_stream_of_a_text_ends_with_the_answer_that_comes_without_one(server, client):
+    said(server, "Hello.")
+    asked = {"model": "m", "input": "Hi?"}
+    kinds, deltas = [], []
+    for number, event in enumerate(client.responses.create(**asked, stream=True)):
+        kinds.append(event.type)
+        assert event.sequence_number == number
+        deltas += [event.delta] if event.type == "response.output_text.delta" else []
+    assert "".join(deltas) == "Hello."
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    whole = client.responses.create(**asked)
+    parts = {"id", "created_at", "output"}
+    assert event.response.model_dump(exclude=parts) == whole.model_dump(exclude=parts)
+    assert event.response.output_text == whole.output_text == "Hello."
+
+
+def test_the_package_reads_calls_beside_a_text(server, client):
+    said(server, f"Let me see.\n{CALL}\n{CALL}")
+    with client.responses.stream(model="m", input="Hi?", tools=[LOOK]) as stream:
+        kinds = [event.type for event in stream]
+        answer = stream.get_final_response()
+    assert kinds.count("response.function_call_arguments.delta") == 2
+    assert kinds.count("response.function_call_arguments.done") == 2
+    message, *calls = answer.output
+    assert message.content[0].text == "Let me see."
+    assert [(one.name, json.loads(one.arguments)) for one in calls] == [("look", {"a": "x"})] * 2
+    assert len({one.id for one in calls}) == len({one.call_id for one in calls}) == 2
+
+
+def test_an_answer_that_was_cut_is_incomplete(server, client):
+    server.engine.finish_reason = "length"
+    try:
+        with client.responses.stream(model="m", input="Hi?") as stream:
+            *_, last = stream
+    finally:
+        server.engine.finish_reason = "stop"
+    assert last.type == "response.incomplete"
+    assert last.response.incomplete_details.reason == "max_output_tokens"
+
+
+def test_a_refusal_comes_before_the_stream(server, client):
+    with pytest.raises(openai.BadRequestError, match="previous_response_id is not supported"):
+        client.responses.create(model="m", input="Hi?", stream=True, previous_response_id="r")
+
+
+# -- tools as Codex offers them ------------------------------------------------------------------
+
+
+def test_a_call_in_a_namespace_says_so_and_a_hosted_tool_is_not_offered(server, client):
+    said(server, CALL)
+    space = {"type": "namespace", "name": "eyes", "description": "Sees.", "tools": [LOOK]}
+    tools = [space, {"type": "web_search", "external_web_access": True}]
+    server.engine.contexts.clear()
+    answer = client.responses.create(model="m", input="Hi?", tools=tools)
+    (call,) = answer.output
+    assert (call.name, call.namespace) == ("look", "eyes")
+    assert "look" in server.engine.contexts[0] and "web_search" not in server.engine.contexts[0]
+    echo = [{"role": "user", "content": "Hi?"}, call.model_dump(exclude_none=True)]
+    echo.append({"type": "function_call_output", "call_id": call.call_id, "output": "9"})
+    assert client.responses.create(model="m", input=echo, tools=tools).output
+
+
+def test_a_tool_that_nobody_could_run_is_refused(client):
+    for tool in ({"type": "computer_use_preview"}, {"type": "custom", "name": "patch"}):
+        with pytest.raises(openai.BadRequestError, match="a tool is a function"):
+            client.responses.create(model="m", input="Hi?", tools=[tool])
