@@ -2,7 +2,9 @@
 
 import json
 import sys
+import threading
 import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import httpx
 import numpy as np
@@ -150,6 +152,41 @@ def test_posted_rewards_belong_to_the_last_answered_call(agent):
 
     (episode,) = rollout_of(program(play), agent).episodes
     assert [step.reward for step in episode.steps] == [0.5, 2.0]
+
+
+class AfterFirst(TextEngine):
+    """Samples the second answer when `posted` is set."""
+
+    def __init__(self):
+        super().__init__(TOKENIZER)
+        self.answers, self.posted = 0, threading.Event()
+
+    def answer(self, request):
+        self.answers += 1
+        assert self.answers == 1 or self.posted.wait(20)
+        return super().answer(request)
+
+
+@pytest.mark.parametrize(
+    ("result", "rewards"), [(4.0, [1.0, 4.0]), ([2.0, 4.0], [3.0, 4.0]), (None, [1.0, 0.0, 0.0])]
+)
+def test_a_reward_that_is_posted_while_another_call_waits_belongs_to_the_answered_one(
+    result, rewards
+):
+    engine = AfterFirst()
+
+    def play(task, client):
+        with ThreadPoolExecutor() as pool:
+            both = [pool.submit(ask, client, text) for text in ("A?", "B?")]
+            wait(both, return_when=FIRST_COMPLETED)
+            httpx.post(f"{client.session_url}/reward", json={"reward": 1.0}).raise_for_status()
+            engine.posted.set()
+            wait(both)
+        return result if result is not None else ask(client, "C?") and 0.0
+
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=8))
+    (episode,) = rollout_of(program(play), agent).episodes
+    assert [step.reward for step in episode.steps] == rewards
 
 
 def test_a_reward_before_the_first_answer_is_refused(agent):

@@ -152,18 +152,19 @@ class ProgramEnv(ListedTasks):
     def _step_episode(
         self, session_id: str, state: ProgramState, action: str
     ) -> tuple[ProgramState, float, bool, dict[str, Any]]:
-        run, reply, posted = state.run, reply_from_json(action), state.posted
+        run, reply = state.run, reply_from_json(action)
         run.reply(reply)
-        if isinstance(reply, ModelAnswer):
-            posted = (*posted, 0.0)
-        event = self._next(run, state.until, len(posted))
-        if not posted:  # each call so far was refused
+        answered = len(state.posted) + isinstance(reply, ModelAnswer)
+        event = self._next(run, state.until, answered)
+        if not answered:  # each call so far was refused
             if isinstance(event, ProgramEnd):
                 raise ProgramFailed(f"the program ended, and its calls were refused: {reply}")
             return replace(state, call=event), 0.0, False, {}
-        posted = (*posted[:-1], posted[-1] + run.take_reward())
+        posted = run.rewards(answered)
         if isinstance(event, ModelCall):
-            return replace(state, call=event, posted=posted), posted[-1], False, {}
+            late = posted[:-1] != state.posted[: answered - 1]
+            info: dict[str, Any] = {"step_rewards": list(posted)} if late else {}
+            return replace(state, call=event, posted=posted), posted[-1], False, info
         reward, info = _outcome(event, posted)
         return state, reward, True, info
 
@@ -187,12 +188,11 @@ def _outcome(end: ProgramEnd, posted: tuple[float, ...]) -> tuple[float, dict[st
     result = dict(end.result) if isinstance(end.result, Mapping) else {"reward": end.result}
     reward = result.pop("reward", None)
     info = result | ({"output": end.output} if end.output else {})
-    if entries := listed(reward):
-        rewards = [_number(one) for one in entries]
-        for step, more in enumerate(posted[: len(rewards)]):
-            rewards[step] += more
-        return rewards[-1], info | {"step_rewards": rewards}
-    return _number(reward) + posted[-1], info
+    entries = listed(reward) or [*[0.0] * (len(posted) - 1), reward]
+    rewards = [_number(one) for one in entries]
+    for step, more in enumerate(posted[: len(rewards)]):
+        rewards[step] += more
+    return rewards[-1], info | {"step_rewards": rewards}
 
 
 def _number(reward: Any) -> float:

@@ -116,8 +116,7 @@ class ProgramRun:
         self._answering: _Open | None = None
         self._end: ProgramEnd | None = None
         self._closed = ""
-        self._posted = 0.0
-        self._answered = False
+        self._rewards: list[float] = []
         self._stop: Callable[[], None] = lambda: None
 
     # -- in the endpoint's event loop ------------------------------------------------------------
@@ -139,9 +138,17 @@ class ProgramRun:
         with self._lock:
             if self._closed:
                 raise CallRefused(self._closed, 410, code="session_over")
-            if not self._answered:
+            if not self._rewards:
                 raise CallRefused("there is no answered call yet that a reward could belong to")
-            self._posted += value
+            self._rewards[-1] += value
+
+    def _deliver(self, waiting: _Open, answer: ModelAnswer | CallRefused) -> None:
+        """Answer or refuse a call. From now on rewards belong to it, no earlier: the program may
+        still post one for the answer that it has."""
+        if isinstance(answer, ModelAnswer):
+            with self._lock:
+                self._rewards.append(0.0)
+        _settle(waiting.answer, answer)
 
     # -- in the environment's thread -------------------------------------------------------------
 
@@ -191,16 +198,14 @@ class ProgramRun:
         """Answer or refuse the call that `next_event` returned last."""
         waiting = self._answering
         if waiting is not None:
-            self._answered |= isinstance(answer, ModelAnswer)
             with self._lock:
                 self._open.pop(id(waiting), None)
-            waiting.loop.call_soon_threadsafe(_settle, waiting.answer, answer)
+            waiting.loop.call_soon_threadsafe(self._deliver, waiting, answer)
 
-    def take_reward(self) -> float:
-        """The rewards that were posted since the last time."""
+    def rewards(self, answered: int) -> tuple[float, ...]:
+        """What was posted so far for each of so many answered calls."""
         with self._lock:
-            posted, self._posted = self._posted, 0.0
-        return posted
+            return (*self._rewards, *[0.0] * (answered - len(self._rewards)))
 
     def close(self, reason: str) -> None:
         """End the program, and refuse its open calls and further ones."""
