@@ -31,6 +31,7 @@ from agentsgym.credit.estimators.by_state import (
     with_episode,
 )
 from agentsgym.credit.estimators.episodic import rloo_per_rollout
+from agentsgym.credit.table import without_rounding
 from agentsgym.types import names
 from agentsgym.types.records import Flags, Floats, Ints
 
@@ -94,16 +95,17 @@ def _g2po(
     """
     check_baseline(baseline)
     keys, following = state_keys(table), next_step(table)
+    size = table.size[table.rollout]
     last = following < 0
     if baseline == "loo":
         returns = returns_to_go(table, gamma)
         values = leave_one_out(returns, table.rollout, keys, returns)
         to_come = table.counted + gamma * np.where(last, 0.0, values[following])
-        step = to_come - mean_of_others(returns, table.rollout, keys)[0]
+        step = without_rounding(to_come - mean_of_others(returns, table.rollout, keys)[0], size)
         return with_episode(table, step, baseline, step_weight)
     earned = _episode_sums(table, table.counted)
     discounted = earned * gamma ** _steps_to_end(table)
-    values = discounted - np.nan_to_num(normalized(discounted, keys))
+    values = discounted - np.nan_to_num(normalized(discounted, keys, size))
     ends = np.where(_episode_sums(table, table.reward) >= success, earned, 0.0)
     reached = np.where(last, ends, values[following])
     gains = compared(table, reached - values, group_keys(table), baseline)
@@ -164,16 +166,18 @@ def _action_mean(
     if baseline not in ("loo", "mean"):
         raise ValueError(f"baseline must be 'loo' or 'mean', got {baseline!r}")
     returns, keys = returns_to_go(table, gamma), state_keys(table)
+    size = table.size[table.rollout]
     taken = list(zip(keys, table.action.tolist(), strict=True))
     if baseline == "loo":
         others, times = mean_of_others(returns, table.rollout, taken)
         mean = (returns + times * np.nan_to_num(others)) / (times + 1)
-        step = mean - mean_of_others(returns, table.rollout, keys)[0]
+        step = without_rounding(mean - mean_of_others(returns, table.rollout, keys)[0], size)
         number = times + 1
     else:
         numbers = Counter(taken)
         number = np.array([numbers[key] for key in taken])
-        step = normalized(returns, keys) - np.nan_to_num(normalized(returns, taken))
+        step = normalized(returns, keys, size)
+        step = without_rounding(step - np.nan_to_num(normalized(returns, taken, size)), size)
     shrunk = step * number / (number + shrinkage)
     return with_episode(table, shrunk, baseline, step_weight)
 

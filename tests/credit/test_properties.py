@@ -12,6 +12,7 @@ from agentsgym import RolloutBatch
 from agentsgym.credit import ESTIMATORS as OWN
 from agentsgym.credit import advantages, table_of
 from agentsgym.credit.baselines import actions_before
+from agentsgym.credit.table import scale_steps
 from credit.played import OF_BATCHES, Did, rollout
 
 ESTIMATORS = OWN | PUBLISHED
@@ -307,3 +308,62 @@ def test_relative_advantages_of_the_same_state_sum_to_zero_over_a_group(plans):
         for group in {plan.group for plan in plans}:
             total = sum(sum(v) for key, v in values.items() if key[0] == group)
             assert total == pytest.approx(0.0, abs=1e-9)
+
+
+# -- rounding -------------------------------------------------------------------------------------
+
+sizes = st.sampled_from([1e-9, 1.0, 1e6, 1e20])
+amounts = st.floats(-1, 1, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3)
+whole_rollouts = ("grpo", "rloo")
+
+
+@quick
+@given(
+    data=st.data(),
+    size=sizes,
+    earned=st.lists(amounts, min_size=2, max_size=6),
+    other=st.lists(quarters, min_size=2, max_size=3),
+)
+def test_the_order_in_which_the_same_was_earned_is_no_difference(data, size, earned, other):
+    """Exactly 0, whatever is divided by, and whatever another group earns."""
+    orders = data.draw(st.lists(st.permutations(earned), min_size=2, max_size=4))
+    plans = [
+        Plan(0, i, (tuple(Did(size * x / 3) for x in order),), 0, False, "Here", False)
+        for i, order in enumerate(orders)
+    ]
+    plans += [Plan(1, i, ((Did(x),),), 0, False, "Here", False) for i, x in enumerate(other)]
+    for name, options in GRID:
+        if name in whole_rollouts:
+            values = credit(plans, name, options)
+            assert not any(any(v) for (group, _), v in values.items() if group == 0), name
+
+
+@quick
+@given(
+    size=sizes,
+    earned=amounts,
+    errors=st.lists(st.integers(-4, 4), min_size=2, max_size=4),
+    small=st.sampled_from([0.01, 1.0]),
+)
+def test_rewards_that_differ_by_rounding_are_equal(size, earned, errors, small):
+    """For every estimator that compares; a difference of a millionth is one."""
+
+    def played(rewards):
+        return [
+            Plan(0, i, ((Did(size * (2.0 + x), anchor="A"),),), 0, False, "Here", False)
+            for i, x in enumerate(rewards)
+        ]
+
+    for name, options in GRID:
+        if ESTIMATORS[name].per == "step" and not ESTIMATORS[name].reads_values:
+            equal = credit(played([earned + error * 2e-16 for error in errors]), name, options)
+            assert not any(any(v) for v in equal.values()), name
+    for name in whole_rollouts:
+        differ = credit(played([earned, earned + 1e-6 * small]), name, {})
+        assert all(all(v) for v in differ.values())
+
+
+def test_rewards_are_scaled_by_their_deviation_if_they_have_one():
+    """0.1 + 0.2 and 0.3 have none."""
+    equal = [rollout(0, 0, [0.1, 0.2]), rollout(0, 1, [0.3]), rollout(0, 2, [0.2, 0.1])]
+    assert scale_steps(table_of(equal))[1].tolist() == [1.0, 1.0, 1.0]

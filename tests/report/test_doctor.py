@@ -3,6 +3,7 @@ none. The runs here are written by the library's writers; tests/cli/test_doctor_
 trained one."""
 
 import json
+import math
 
 import pytest
 from typer.testing import CliRunner
@@ -122,6 +123,11 @@ CASES = {
         {"line": changed(groups_without_signal=1.0, win_rate=0.0, reward=0.0), "rollouts": lost},
         ["16 of 16 groups", "median 0", "is 100% in steps 33 to 40, and was 100% in step 1"],
         "train-39/0/0",
+    ),
+    "gradient_not_finite": (
+        {"line": changed(grad_norm=lambda s: math.inf if s == 40 else 0.5)},
+        ["infinite or NaN in step 40", "reward_std is 0.45"],
+        None,
     ),
     "reward_against_wins": (
         {

@@ -125,6 +125,14 @@ def test_a_pair_is_the_first_action_in_which_two_games_differ(tmp_path, tokenize
     assert (pair["reward"], pair["rejected_reward"]) == (1.0, 0.0)
 
 
+def test_two_games_whose_rewards_differ_by_rounding_are_no_pair(tmp_path, tokenizer):
+    games = (["a", "x"], [0.1, 0.2]), (["a", "y"], [0.0, 0.3])
+    ends = (["b", "z"], [0.0, 0.0]), (["c", "z"], [0.0, 1.0])
+    root = played(tmp_path / "run", tokenizer, *games, *ends)
+    _, rows = exported(root, "preference", tmp_path / "pairs")
+    assert [row["rejected_reward"] for row in rows] == [0.0]
+
+
 def test_filters(tmp_path, plain_tokenizer):
     run = make_run(tmp_path / "run", plain_tokenizer)
     count = {

@@ -1,6 +1,8 @@
 """Rollouts that fail: one is told about, a batch of nothing else ends training and says why."""
 
 import logging
+import math
+from pathlib import Path
 
 import pytest
 
@@ -106,3 +108,26 @@ def test_a_sink_that_fails_ends_training_and_keeps_the_checkpoint(make_trainer, 
         trainer.train()
     assert trainer.state.global_step == 3
     assert (tmp_path / "out" / "checkpoint-2").is_dir()
+
+
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_a_gradient_without_a_finite_norm_ends_training(
+    make_trainer, chat_tokenizer, tmp_path, clip
+):
+    """Rewards of 1e25 are legal, and the square of their gradient overflows float32."""
+
+    class Rich(DigitEnv):
+        def _step_episode(self, session_id, state, action):
+            state, _, done, info = super()._step_episode(session_id, state, action)
+            return state, 1e25 * len(action), done, info
+
+    register("Rich", Rich)
+    options = {"max_grad_norm": clip, "logging_steps": 5, "save_strategy": "steps", "save_steps": 1}
+    scaled = make_trainer(Rich(chat_tokenizer), output_dir=str(tmp_path / "scaled"), **options)
+    scaled.train()
+    assert scaled.state.global_step == 2
+    trainer = make_trainer(Rich(chat_tokenizer), advantage_estimator="rloo", **options)
+    with pytest.raises(ArithmeticError, match=r"inf in step 1, .*rewards"):
+        trainer.train()
+    assert trainer.state.log_history[-1]["grad_norm"] == math.inf
+    assert not list(Path(trainer.args.output_dir).glob("checkpoint-*"))

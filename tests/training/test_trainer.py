@@ -131,6 +131,42 @@ def test_groups_without_signal(make_trainer, chat_tokenizer, mode):
         assert live == {0: mode == "keep", 1: True}
 
 
+class OrdersEnv(CountdownEnv):
+    """Rollouts of tasks that are `same` earn the same in different orders, the others 0 to 3."""
+
+    def _initialize_episode(self, session_id, task_data):
+        rewards, number = task_data["rewards"], int(session_id.split("-")[1])
+        given = rewards[number:] + rewards[:number] if task_data["same"] else [float(number)]
+        return {"rewards": given, "played": []}
+
+
+@pytest.mark.parametrize("mode", ["keep", "drop", "replay"])
+@pytest.mark.parametrize(
+    ("estimator", "rewards"),
+    [("grpo", [0.1, 0.2, 0.3, 0.7]), ("rloo", [333333.3, 123456.7, 700000.1, 0.1])],
+)
+def test_the_same_rewards_in_another_order_are_no_signal(
+    make_trainer, chat_tokenizer, mode, estimator, rewards
+):
+    from agentsgym import register
+    from agentsgym.runs.warm_start import probe
+
+    register("Orders", OrdersEnv)
+    env = OrdersEnv(chat_tokenizer)
+    tasks = [{"same": True, "rewards": rewards}, {"same": False, "rewards": []}] * 2
+    trainer = make_trainer(
+        env, dataset=task_dataset(env, tasks), shuffle_dataset=False,
+        advantage_estimator=estimator, zero_signal_groups=mode,
+    )  # fmt: skip
+    trainer.model.train()
+    rollouts = trainer._prepare_inputs([])["rollouts"]
+    assert len({r.final_reward for r in trainer.played.rollouts()[:4]}) > 1
+    assert trainer._metrics["train"]["groups_without_signal"] == [0.5]
+    assert sum(r.in_loss for r in rollouts) == (8 if mode == "keep" else 4)
+    figures, _ = probe(trainer, trainer.train_dataset, 4, 0)
+    assert figures["groups_without_signal"] == 0.5
+
+
 def test_training_stops_when_there_is_nothing_to_learn(make_trainer, chat_tokenizer):
     env = CountdownEnv(chat_tokenizer)
     data = task_dataset(env, [{"rewards": [1.0]}] * 8)

@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from agentsgym.credit.table import StepTable
+from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types.records import Flags, Floats, Ints
 
 Keys = Sequence[Hashable]
@@ -36,13 +36,14 @@ def mean_of_others(values: Floats, owners: Ints, keys: Keys) -> tuple[Floats, In
     return (total[key] - mean[owned]) / np.where(others > 0, others, np.nan), others
 
 
-def normalized(values: Floats, keys: Keys, *, scale: bool = False, ddof: int = 1) -> Floats:
+def normalized(
+    values: Floats, keys: Keys, size: Floats, *, scale: bool = False, ddof: int = 1
+) -> Floats:
     """`values` minus the mean of all with the same key, shape (N,), NaN where only one has it; with
-    `scale` divided by their standard deviation + 1e-6. Rounding errors become 0."""
+    `scale` divided by their standard deviation + 1e-6. `size` is that of the rewards, (N,)."""
     key = _numbered(keys)
     number = np.bincount(key)
-    centered = values - (np.bincount(key, values) / number)[key]
-    centered[np.abs(centered) < 1e-12 * np.fmax.reduce(np.abs(values), initial=0.0)] = 0.0
+    centered = without_rounding(values - (np.bincount(key, values) / number)[key], size)
     if scale:
         squares = np.bincount(key, centered**2) / np.maximum(number - ddof, 1)
         centered /= np.sqrt(squares)[key] + 1e-6

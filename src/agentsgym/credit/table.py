@@ -1,7 +1,7 @@
 """The step table: all inputs of credit assignment, as arrays."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,6 +69,16 @@ class StepTable:
             )
 
     @property
+    def size(self) -> Floats:
+        """The largest absolute reward, of a step or a rollout, in each rollout's group, (R,)."""
+        largest = np.fmax(np.abs(self.final_reward), 0.0)
+        np.fmax.at(largest, self.rollout, np.abs(self.reward))
+        groups = np.unique(self.group, return_inverse=True)[1]
+        of_group = np.zeros(len(largest))
+        np.fmax.at(of_group, groups, largest)
+        return of_group[groups]
+
+    @property
     def counted(self) -> Floats:
         """The part of each step's reward in the final reward, shape (N,); over a rollout's steps
         they sum to it."""
@@ -127,6 +137,24 @@ def table_of(
     )
 
 
+_ROUNDING = 1e-12
+"""Share of the size of rewards up to which their difference is a rounding error."""
+
+
+def without_rounding(differences: Floats, size: Floats | float) -> Floats:
+    """Differences of rewards, in which those that are rounding errors are 0: the only rule of what
+    is equal, to be applied before anything is divided. `size` is that of the rewards."""
+    return np.where(np.abs(differences) <= _ROUNDING * size, 0.0, differences)
+
+
+def differ(rewards: Iterable[float]) -> bool:
+    """Whether rewards differ by more than rounding errors."""
+    values = np.array([*rewards])
+    return bool(len(values)) and bool(
+        without_rounding(values - values.mean(), np.abs(values).max()).any()
+    )
+
+
 def objects(values: Sequence[object]) -> NDArray[np.object_]:
     """An array of objects, shape (N,), also where they are sequences of the same length."""
     return np.fromiter(values, np.object_, len(values))
@@ -162,10 +190,7 @@ def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
     for env in set(table.env[table.live]):
         members = (table.env == env) & table.live
         rewards = table.final_reward[members]
-        deviation = float(rewards.std(ddof=1)) if len(rewards) > 1 else 0.0
-        # Equal rewards have a deviation of about 1e-17, which is a rounding error and not a scale.
-        differ = deviation > 1e-9 * float(np.abs(rewards).max(initial=0.0))
-        factors[table.env == env] = 1.0 / deviation if differ else 1.0
+        factors[table.env == env] = 1.0 / rewards.std(ddof=1) if differ(rewards) else 1.0
     scaled = replace(
         table,
         final_reward=table.final_reward * factors,

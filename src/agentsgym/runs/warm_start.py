@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from agentsgym.agents import DirectOutputAgent
+from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.evaluation import default_cluster, rollout_requests
@@ -119,11 +120,11 @@ def probe(
     collector, step = trainer.collector, trainer.state.global_step
     rollouts = trainer.play(collector.share(requests), step, collector.train_sampling)
     played = trainer.ranks.gather([(rollout.group, record(rollout)) for rollout in rollouts])
-    rewards: dict[int, set[float]] = defaultdict(set)
+    rewards: dict[int, list[float]] = defaultdict(list)
     for group, one in played:
         if not one.failed:
-            rewards[group].add(one.reward)
-    equal = sum(len(values) < 2 for values in rewards.values())
+            rewards[group].append(one.reward)
+    equal = sum(not differ(values) for values in rewards.values())
     figures = step_means([one for _, one in played])
     return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
 

@@ -3,7 +3,7 @@ probabilities of other actions, for estimators that need them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,11 +22,8 @@ from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import TrainRollout, TrainRow, make_rollouts
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.ranks import Ranks
-from agentsgym.types import Rollout, Row
-from agentsgym.types.records import Flags, Floats
-
-# Advantages this small are rounding errors, not different rewards.
-_ROUNDING = 1e-12
+from agentsgym.types import Rollout, Row, StepSpan
+from agentsgym.types.records import Flags
 
 
 class GenerationAdvantages:
@@ -79,30 +76,30 @@ class GenerationAdvantages:
         """Whether each local rollout has a nonzero advantage."""
         remaining = iter(self.of_rows)
         own = [[next(remaining) for _ in rollout.rows] for rollout in self._rollouts]
-        return [any((np.abs(row) > _ROUNDING).any() for row in rows) for rows in own]
+        return [any(row.any() for row in rows) for rows in own]
 
     def train_rollouts(self) -> list[TrainRollout]:
-        """Rollouts with their advantages. Failed rollouts are not in the loss, nor are groups
-        without signal that should be dropped (or for which resampling found no better task)."""
-        drop = self._args.zero_signal_groups != "keep"
-        in_loss = [
-            not rollout.failed and (bool(has) or not drop)
-            for rollout, has in zip(self._rollouts, self.signal, strict=True)
-        ]
-        advantages = self.of_rows
+        """Rollouts with their advantages. Rollouts that failed or have no token that carries loss
+        are not in the loss, nor are groups without signal that should be dropped (or for which
+        resampling found no better task)."""
+        drop, rollouts = self._args.zero_signal_groups != "keep", self._rollouts
         if not self._args.train_truncated_actions:
-            kept = [_untruncated(row, r) for r in self._rollouts for row in r.rows]
-            advantages = [a * k for a, k in zip(advantages, kept, strict=True)]
-        return make_rollouts(self._rollouts, advantages, in_loss, self._args.train_on)
+            rollouts = [_without_truncated(rollout) for rollout in rollouts]
+        in_loss = [
+            any(row.agent_tokens for row in rollout.rows) and (bool(has) or not drop)
+            for rollout, has in zip(rollouts, self.signal, strict=True)
+        ]
+        return make_rollouts(rollouts, self.of_rows, in_loss, self._args.train_on)
 
 
-def _untruncated(row: Row, rollout: Rollout) -> Floats:
-    """1.0 on each token, but 0.0 on actions that reached the token cap, shape (T,)."""
-    kept = np.ones(len(row.token_ids))
-    for span in row.spans:
-        if rollout.episodes[span.episode].steps[span.step].truncated:
-            kept[span.start : span.stop] = 0.0
-    return kept
+def _without_truncated(rollout: Rollout) -> Rollout:
+    """The rollout, to which the tokens of actions that reached the token cap are mere context."""
+
+    def kept(row: Row) -> tuple[StepSpan, ...]:
+        steps = ((span, rollout.episodes[span.episode].steps[span.step]) for span in row.spans)
+        return tuple(span for span, step in steps if not step.truncated)
+
+    return replace(rollout, rows=tuple(replace(row, spans=kept(row)) for row in rollout.rows))
 
 
 # -- the probabilities of other actions -----------------------------------------------------------

@@ -122,7 +122,9 @@ class TrainSettings:
         "docs/credit.md has the table.",
     )
     train_truncated_actions: bool = setting(
-        True, "Whether actions that the token cap cut off carry loss."
+        True,
+        "Whether actions that the token cap cut off carry loss. If not, they are mere context: in "
+        "no loss, KL, entropy bonus or denominator.",
     )
     zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = setting(
         "keep",

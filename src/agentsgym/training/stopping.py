@@ -14,6 +14,17 @@ from agentsgym.types import Rollout
 logger = logging.getLogger(__name__)
 
 
+class GradientNotFinite(ArithmeticError):
+    """Training ends, because clipping to a norm that is not finite makes all gradients 0 or NaN."""
+
+    def __init__(self, norm: float, step: int) -> None:
+        super().__init__(
+            f"the gradient's norm is {norm} in step {step}, so nothing more can be learned; look "
+            "at the size of the rewards (the advantages are as large unless the estimator scales "
+            "them), at train.learning_rate, and at the weights of the model"
+        )
+
+
 class FailureReport:
     """Warns once about each distinct error, and ends training if every rollout failed; errors with
     equal last lines are equal. All ranks must call its methods."""

@@ -7,6 +7,7 @@ private interface.
 """
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from trl.trainer import utils
 from agentsgym.generation.models import is_adapted, without_adapter
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
 from agentsgym.training.muon import check_muon, muon_beside
+from agentsgym.training.stopping import GradientNotFinite
 
 
 def _of_environments(**_: Any) -> list[float]:
@@ -249,9 +251,18 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         else:
             self.control.should_training_stop = True
 
-    def _maybe_log_save_evaluate(self, *args: Any, **options: Any) -> None:
+    def _maybe_log_save_evaluate(
+        self, loss: Any, grad_norm: Any, *args: Any, **options: Any
+    ) -> None:
         self.generation_end.put_off(self.state, self.control)
-        super()._maybe_log_save_evaluate(*args, **options)
+        # float16's scaler leaves such an update out, and goes on with a smaller scale.
+        broken = not math.isfinite(grad_norm or 0.0) and self.accelerator.scaler is None
+        if broken:
+            self.control.should_log, self.control.should_save = True, False
+            self.control.should_evaluate = False
+        super()._maybe_log_save_evaluate(loss, grad_norm, *args, **options)
+        if broken:
+            raise GradientNotFinite(float(grad_norm), self.state.global_step)
 
     def _determine_best_metric(self, metrics: dict[str, float], trial: Any) -> bool:
         best: bool = super()._determine_best_metric(metrics, trial)

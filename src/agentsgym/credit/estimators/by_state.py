@@ -19,7 +19,7 @@ from agentsgym.credit.baselines import (
     state_keys,
 )
 from agentsgym.credit.estimators.episodic import rloo_per_rollout
-from agentsgym.credit.table import StepTable
+from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types.records import Floats
 
 
@@ -55,9 +55,10 @@ def compared(
 ) -> Floats:
     """Each step's value against those with the same key, NaN where there are none, shape (N,)."""
     check_baseline(baseline)
+    size = np.fmax(table.size[table.rollout], np.abs(values))
     if baseline == "loo":
-        return values - mean_of_others(values, table.rollout, keys)[0]
-    return normalized(values, keys, scale=baseline == "mean_std", ddof=ddof)
+        return without_rounding(values - mean_of_others(values, table.rollout, keys)[0], size)
+    return normalized(values, keys, size, scale=baseline == "mean_std", ddof=ddof)
 
 
 def with_episode(table: StepTable, step: Floats, baseline: str, weight: float) -> Floats:

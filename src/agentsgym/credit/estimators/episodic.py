@@ -10,7 +10,7 @@ from agentsgym.credit.baselines import (
     leave_one_out,
     returns_to_go,
 )
-from agentsgym.credit.table import StepTable
+from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types import Rollout
 from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import per_token_rewards
@@ -40,7 +40,7 @@ def grpo(table: StepTable, *, scale_rewards: str = "group") -> Floats:
     for group in np.unique(table.group[compared]):
         members = np.flatnonzero((table.group == group) & compared)
         rewards = table.final_reward[members]
-        per_rollout[members] = rewards - rewards.mean()
+        per_rollout[members] = without_rounding(rewards - rewards.mean(), table.size[members])
         if scale_rewards == "group":
             per_rollout[members] /= rewards.std(ddof=1) + EPSILON
     if scale_rewards == "batch":
@@ -68,7 +68,8 @@ def rloo_per_rollout(table: StepTable) -> Floats:
     members = np.flatnonzero(comparable(table))
     rewards = table.final_reward[members]
     groups = table.group[members].tolist()
-    per_rollout[members] = rewards - leave_one_out(rewards, members, groups, np.zeros(len(members)))
+    baseline = leave_one_out(rewards, members, groups, np.zeros(len(members)))
+    per_rollout[members] = without_rounding(rewards - baseline, table.size[members])
     return per_rollout
 
 
@@ -96,11 +97,13 @@ def reinforce_pp(table: StepTable, *, baseline: str = "batch", gamma: float = 1.
         whole = replace(table, episode=np.zeros_like(table.episode))
         values = np.where(live, returns_to_go(whole, gamma), 0.0)
     total, number = float(tokens @ values), int(tokens.sum())
+    size = table.size.max(initial=0.0)
     if baseline == "loo":
         own = np.bincount(table.rollout, tokens * values, minlength=1)[table.rollout]
         others = number - np.bincount(table.rollout, tokens, minlength=1)[table.rollout]
-        return np.where(live, values - (total - own) / np.maximum(others, 1), 0.0)
-    centered = values - total / max(number, 1)
+        values = without_rounding(values - (total - own) / np.maximum(others, 1), size)
+        return np.where(live, values, 0.0)
+    centered = without_rounding(values - total / max(number, 1), size)
     variance = float(tokens @ centered**2) / max(number - 1, 1)
     return np.where(live, centered / np.sqrt(variance + 1e-8), 0.0)
 
@@ -134,7 +137,8 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
         )
     )
     baseline = leave_one_out(returns, table.rollout, keys, np.zeros(len(returns)))
-    return np.where(live, returns - baseline, 0.0)
+    difference = without_rounding(returns - baseline, table.size[table.rollout])
+    return np.where(live, difference, 0.0)
 
 
 def placed_rewards(rollout: Rollout) -> list[Floats]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from agentsgym.credit.baselines import comparable, episode_starts, leave_one_out, returns_to_go
-from agentsgym.credit.table import StepTable
+from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types.records import Floats
 
 
@@ -41,8 +41,8 @@ def less_start(table: StepTable, to_go: Floats) -> Floats:
     starts = episode_starts(table)
     keys = [(int(groups[i]), int(table.episode[i]), bool(live[i])) for i in starts]
     at_start = leave_one_out(to_go[starts], table.rollout[starts], keys, np.zeros(len(starts)))
-    lengths = np.diff([*starts, len(to_go)])
-    return np.where(live, to_go - np.repeat(at_start, lengths), 0.0)
+    difference = to_go - np.repeat(at_start, np.diff([*starts, len(to_go)]))
+    return np.where(live, without_rounding(difference, table.size[table.rollout]), 0.0)
 
 
 def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from agentsgym.credit.table import differ
 from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.stored import Contents, Source, groups, spread
@@ -192,8 +193,8 @@ class Evidence:
     @cached_property
     def highest(self) -> float | None:
         """The highest reward of the rollouts that were read; None if there is only one."""
-        rewards = {rollout.final_reward for one in self.played for rollout in one.live}
-        return max(rewards) if len(rewards) > 1 else None
+        rewards = [rollout.final_reward for one in self.played for rollout in one.live]
+        return max(rewards) if differ(rewards) else None
 
     @property
     def env(self) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from agentsgym.credit.table import differ
 from agentsgym.evaluation import Evaluation
 from agentsgym.report.doctor.evidence import (
     SOLVED,
@@ -93,6 +94,19 @@ _LEAST_FALL = 0.03
 """Of the win rate."""
 
 
+def gradient_not_finite(evidence: Evidence) -> Signs | None:
+    """The gradient's norm was no finite number in the last step."""
+    norms = evidence.metrics["values"].get("grad_norm", ())
+    lines = zip(evidence.metrics["phase"], evidence.metrics["step"], norms, strict=False)
+    last, norm = ([(step, norm) for phase, step, norm in lines if phase == "train"] or [(0, 0)])[-1]
+    if norm is not None:
+        return None
+    said = [f"grad_norm is infinite or NaN in step {last}"]
+    if (std := evidence.curve("reward_std")) is not None:
+        said.append(f"reward_std is {std.recent.mean:.3g} in {std.recent}")
+    return Signs(tuple(said), (last, last))
+
+
 def reward_against_wins(evidence: Evidence) -> Signs | None:
     """The reward rises and wins fall."""
     reward, wins = evidence.curve("reward"), evidence.curve("win_rate")
@@ -149,7 +163,7 @@ def no_signal(evidence: Evidence) -> Signs | None:
 
 
 def _is_equal(members: Group) -> bool:
-    return len({rollout.final_reward for rollout in members}) == 1
+    return not differ(rollout.final_reward for rollout in members)
 
 
 def _is_learned(members: Group, evidence: Evidence) -> bool:
@@ -253,7 +267,9 @@ def _idle(evidence: Evidence, name: str) -> str:
     if reward.steps[-1] < every.recent.first:
         return f"not played since step {reward.steps[-1]}"
     spread = evidence.curve(f"env/{name}/reward_std")
-    if spread is None or spread.recent.mean > 0 or len(spread.values) < len(every.values) // 2:
+    if spread is None or len(spread.values) < len(every.values) // 2:
+        return ""
+    if differ((reward.recent.mean, reward.recent.mean + spread.recent.mean)):
         return ""
     wins = evidence.curve(f"env/{name}/win_rate")
     if (wins is not None and wins.recent.mean >= SOLVED) or rise(reward) > 0:
@@ -340,6 +356,7 @@ RULES: Mapping[str, Callable[[Evidence], Signs | None]] = {
     for rule in (
         reference_loses,
         calls_never_run,
+        gradient_not_finite,
         reward_against_wins,
         one_action,
         entropy_gone,

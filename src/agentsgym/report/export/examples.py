@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentsgym.credit.table import differ
 from agentsgym.evaluation.metrics import record
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Message, Rollout, Step
@@ -77,7 +78,8 @@ def preference(lines: Lines) -> Iterator[Json]:
     order = sorted(lines, key=lambda line: -line.rollout.final_reward)
     made: list[Any] = []
     for better, worse in zip(order, reversed(order), strict=True):
-        if better.rollout.final_reward <= worse.rollout.final_reward:
+        rewards = better.rollout.final_reward, worse.rollout.final_reward
+        if rewards[0] < rewards[1] or not differ(rewards):
             return
         pair = _difference(better.rollout, worse.rollout)
         if pair is not None and pair not in made:
