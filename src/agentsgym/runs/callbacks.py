@@ -70,6 +70,37 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         return control
 
 
+class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
+    """Saves a checkpoint at the end of a generation once `every` seconds have passed since the last
+    one, or since the beginning; less often where that would take more than a tenth of the time.
+    Rank 0 decides."""
+
+    def __init__(self, ranks: "Ranks", updates_per_generation: int, every: float) -> None:
+        self._ranks = ranks
+        self._updates_per_generation = updates_per_generation
+        self._every = every
+        self._last = time.monotonic()
+        self._asked: float | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin to measure the time."""
+        self._last = time.monotonic()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+        """Ask for a checkpoint if it is time."""
+        if state.global_step % self._updates_per_generation == 0:
+            due = time.monotonic() - self._last >= self._every
+            control.should_save |= self._ranks.gather([due])[0]
+        self._asked = time.monotonic()
+        return control
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Measure how long the checkpoint took."""
+        self._last = time.monotonic()
+        if self._asked is not None:
+            self._every = max(self._every, 10 * (self._last - self._asked))
+
+
 def ctrl_c_stops(stop: StopCallback, note: Note) -> AbstractContextManager[None]:
     """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts."""
 
@@ -191,6 +222,9 @@ def train_until_stopped(
         MetricsCallback(trainer.ranks, metrics, writer, progress, seconds, stop.share_used)
     )
     trainer.add_callback(stop)
+    if trainer.args.save_strategy != "no":
+        every = config.checkpoint_seconds
+        trainer.add_callback(CheckpointCallback(trainer.ranks, updates, every))
     with ctrl_c_stops(stop, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.low_signal.reason is not None:

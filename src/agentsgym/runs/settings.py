@@ -202,6 +202,11 @@ class RunConfig(Section):
     max_seconds: Positive | None = Field(
         default=None, description="End RL at the next generation boundary after that time."
     )
+    checkpoint_seconds: Positive = Field(
+        default=180.0,
+        description="A checkpoint is saved at the next generation boundary after that time, less "
+        "often where saving takes more than a tenth of it; train.save_strategy: no, none.",
+    )
     distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
         default="ddp",
         description="How several processes hold the model: each the whole (ddp), with the "
