@@ -1,9 +1,7 @@
 """Real tokenizers and models, built in process: nothing is downloaded."""
 
 import os
-import tempfile
 
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="agentsgym-state-")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -10,7 +10,6 @@ from agentsgym import ScriptedAgent
 from agentsgym.cli.app import app
 from agentsgym.report.credit import RECORDED
 from agentsgym.runs.files import RolloutWriter, read_rollouts
-from agentsgym.runs.trust import remember_own
 from helpers import CountdownEnv
 
 
@@ -57,10 +56,12 @@ def test_an_estimator_that_needs_probabilities_is_refused_in_a_sentence(run_dir)
 
 
 def test_an_estimator_of_ones_own_is_named_by_its_path(run_dir, monkeypatch):
-    """The run's own too, which only a run of this user's commands imports."""
-    monkeypatch.chdir(run_dir)
+    """The run's own too, if it is found outside of the run."""
+    here = run_dir.parent / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (run_dir / "my_credit.py").write_text("def steps(table):\n    return table.step * 10.0\n")
+    (here / "my_credit.py").write_text("def steps(table):\n    return table.step * 10.0\n")
     shown = call(run_dir, "-e", "my_credit.steps", "--json")
     assert shown.exit_code == 0, shown.output
     lines = json.loads(shown.stdout)
@@ -70,8 +71,6 @@ def test_an_estimator_of_ones_own_is_named_by_its_path(run_dir, monkeypatch):
     (run_dir / "config.yaml").write_text(
         "env: Bandit\ntrain: {advantage_estimator: my_credit.steps}\n"
     )
-    assert "my_credit.steps" not in json.loads(call(run_dir, "--json").stdout)[0]["credit"]
-    remember_own(run_dir)
     assert "my_credit.steps" in json.loads(call(run_dir, "--json").stdout)[0]["credit"]
 
 

@@ -52,7 +52,7 @@ def agentsgym(wheel, pip, tmp_path_factory):
     command = Path(pip[0]).with_name("agentsgym")
     directory = tmp_path_factory.mktemp("directory")
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    env |= {"XDG_STATE_HOME": str(directory / "state"), "XDG_CACHE_HOME": str(directory / "cache")}
+    env |= {"XDG_CACHE_HOME": str(directory / "cache")}
 
     def run(*args):
         done = subprocess.run(

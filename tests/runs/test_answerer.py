@@ -15,7 +15,6 @@ from agentsgym.runs.answerer import EndpointAnswerer, answering
 from agentsgym.runs.dry_run import dry_run
 from agentsgym.runs.files import read_rollouts, read_summary
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.trust import own_directories
 from workplace import Notes
 
 SMALL = {
@@ -87,14 +86,16 @@ def test_a_run_asks_the_endpoint_in_training_and_evaluation_and_closes_it(serve,
     stored = load_run(Path("asked"))
     assert stored.answerer.urls == [server.url]
 
-    own_directories().unlink()
     result = invoke("eval", "asked", "--episodes", "2", "--json")
+    assert result.exit_code == 2 and "answerer.urls=" in result.stderr
+    result = invoke("eval", "asked", "answerer=null", "--episodes", "2", "--json")
     assert result.exit_code == 0, result.output
-    assert "The endpoint that answers questions in the run is not asked" in result.stderr
+    assert json.loads(result.stdout)["regret"] is not None
     assert len(server.bodies) == len(pairs)
-    result = invoke("eval", "asked", *named(server), "--episodes", "2", "--json")
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["regret"] is None and len(server.bodies) > len(pairs)
+    for how in (named(server), ["--trust"]):
+        result = invoke("eval", "asked", *how, "--episodes", "2", "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["regret"] is None and len(server.bodies) > len(pairs)
 
 
 def test_a_lost_answer_ends_its_session_and_not_the_run(serve, run):

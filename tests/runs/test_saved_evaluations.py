@@ -11,7 +11,6 @@ from agentsgym.evaluation import assess
 from agentsgym.runs import load_config
 from agentsgym.runs.files import RunDirectory, read_rollouts
 from agentsgym.runs.files.records import SavedFigures
-from agentsgym.runs.trust import own_directories, remember_own
 
 PLAYED: list[str] = []
 STOP_AFTER: list[int] = []
@@ -134,16 +133,12 @@ def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace)
     run = RunDirectory(workplace / "runs/toy")
     shutil.copytree("model", run.model)
     run.config.write_text(load_config("toy.yaml", {"eval.episodes": 4}).to_yaml())
-    remember_own(run.root)
     result = invoke("eval", "runs/toy", "--vs", "model", "--json")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["comparison"]["pairs"] == 4
     turned = invoke("eval", "model", "--vs", "runs/toy", "--json")
     assert turned.exit_code == 0, turned.stderr
     assert json.loads(turned.stdout)["comparison"]["pairs"] == 4
-    own_directories().unlink()
-    untrusted = invoke("eval", "model", "--vs", "runs/toy")
-    assert untrusted.exit_code == 2 and "env=digit.DigitEnv" in untrusted.stderr
     alone = invoke("eval", "model", "--vs", "agent:random")
     assert alone.exit_code == 2 and "name the environment with --env" in alone.stderr
 

@@ -124,7 +124,7 @@ def test_a_killed_run_resumes_to_the_same_end(two, one, tmp_path, processes):
     shutil.rmtree(mine.model)
     shutil.rmtree(mine.checkpoints / "checkpoint-10")
     batch = f"train.per_device_train_batch_size={32 // int(processes)}"
-    more = ("--trust", "--processes", processes)  # a copy is nobody's own
+    more = ("--processes", processes)
     done = train("--resume", "run", batch, "output_dir=run", *more, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "continuing from step 5" in done.stdout

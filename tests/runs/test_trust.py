@@ -11,13 +11,7 @@ import yaml
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_run, parse_config
-from agentsgym.runs.trust import (
-    check_untrusted,
-    is_own,
-    own_directories,
-    remember_own,
-    resume_command,
-)
+from agentsgym.runs.trust import check_stored, outside, resume_command
 from agentsgym.types.names import import_from_here
 
 SHADOWS = ("datasets", "json", "numpy", "typer", "yaml", "textarena", "agentsgym", "site")
@@ -87,115 +81,127 @@ def run(strange):
 
 
 @pytest.mark.parametrize(
-    ("settings", "named"),
+    "settings",
     [
-        ({"env": "evil_env.Env"}, "env=evil_env.Env"),
-        ({"env": "evil_env.Env", "train": {"trust": True}}, "train.trust=true env=evil_env.Env"),
-        ({"train": {"advantage_estimator": "evil_env.credit"}}, "=evil_env.credit"),
-        ({"train": {"trust": ["evil_env"]}}, 'train.trust=["evil_env"]'),
+        {"env": "evil_env.Env"},
+        {"env": "evil_env.Env", "train": {"trust": True, "max_steps": 1}},
+        {"train": {"advantage_estimator": "evil_env.credit", "max_steps": 1}},
     ],
-    ids=["environment", "environment, trusted by itself", "estimator", "rows"],
+    ids=["environment", "environment, trusted by itself", "estimator"],
 )
-@pytest.mark.parametrize("command", ["eval", "train --resume"])
-def test_code_that_a_run_directory_names_is_not_imported(
-    strange, invoke, run, settings, named, command
-):
+@pytest.mark.parametrize("command", ["eval", "train --resume", "eval --trust", "credit"])
+def test_a_run_directory_is_never_searched_for_code(strange, invoke, run, settings, command):
     directory = run(**settings)
-    os.chdir(directory)
-    shutil.copy(strange / "evil_env.py", directory)
-    result = invoke(*command.split(), ".")
-    assert result.exit_code == 2, result.output
-    assert "is not one of yours" in result.output and "--trust" in result.output
-    assert command != "eval" or named in " ".join(result.output.split())
-    assert marks(strange) == marks(directory) == []
+    (strange / "evil_env.py").unlink()
+    (directory / "rollouts").mkdir()
+    for folder in (directory, directory / "rollouts"):
+        (folder / "evil_env.py").write_text(LEAVES_A_MARK.format(name="evil_env"))
+        os.chdir(folder)
+        result = invoke(*command.split(), str(directory))
+        assert result.exit_code != 0, result.output
+        assert marks(folder) == [] and str(folder) not in sys.path
     assert "evil_env" not in sys.modules
 
 
-def test_files_that_a_run_directory_names_are_not_read(strange, invoke, run):
-    questions = strange / "questions.jsonl"
-    settings = {"env": "ClassicalReasoning", "env_config": {"questions_file": str(questions)}}
+NOT_ONE = "import pathlib\n\ndef call(a, b): pathlib.Path('ran-call').touch()\n\nclass Env: pass\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"env": "other.Env"}, "is not a subclass of MultistepEnv"),
+        ({"env": "os.system"}, "is not a subclass of MultistepEnv"),
+        ({"train": {"advantage_estimator": "other.call"}}, "is not a function of a step table"),
+        ({"train": {"advantage_estimator": "os.system"}}, "is not a function of a step table"),
+        ({"train": {"advantage_estimator": "shutil.rmtree"}}, "is not a function of a step table"),
+    ],
+)
+def test_a_dotted_path_counts_if_it_is_an_environment_or_an_estimator(
+    strange, invoke, run, settings, sentence
+):
+    (strange / "other.py").write_text(NOT_ONE)
+    result = invoke("train", "--resume", str(run(**{"max_seconds": 1, **settings})), "--restart")
+    assert result.exit_code == 2, result.output
+    assert sentence in " ".join(result.stderr.split())
+    assert not (strange / "ran-call").exists()
+    sys.modules.pop("other", None)
+
+
+FILE = "/somebody/else"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"train": {"trust": True}}, "train.trust"),
+        ({"data": {"eval": FILE}}, "data.eval"),
+        ({"env": "ClassicalReasoning", "env_config": {"questions_file": FILE}},
+         "env_config.questions_file"),
+        ({"env": "Program", "env_config": {"function": "os.system"}}, "env_config.function"),
+        ({"env": "TwentyQuestions", "answerer": {"urls": ["http://x"], "served_model": "m"}},
+         "answerer.urls"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("command", ["eval", "train --resume"])
+def test_what_lies_outside_of_a_run_directory_is_named_by_the_user_too(
+    invoke, run, settings, named, command
+):
     directory = run(**settings)
-    result = invoke("eval", str(directory))
-    assert result.exit_code == 2
-    assert "--trust" in result.output and "questions_file" in result.output
-    assert "no such file" not in result.output.lower()
-    trusted = invoke("eval", str(directory), "--trust")
-    assert trusted.exit_code != 0 and "is not one of yours" not in trusted.output
+    result = invoke(*command.split(), str(directory))
+    assert result.exit_code == 2, result.output
+    assert named in result.stderr and "--trust" in result.stderr
 
 
-def test_what_the_user_names_too_is_theirs(run):
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"data": {"train": FILE}}, "data.train"),
+        ({"model": FILE}, "model.path"),
+        ({"model": "somebody/else"}, "model.path"),
+        ({"model": {"path": "tiny", "chat_template": f"{FILE}.jinja"}}, "model.chat_template"),
+        ({"engine": {"urls": ["http://x"]}}, "engine.urls"),
+        ({"engine": {"launch": 1, "command": "serve-model"}}, "engine.command"),
+        ({"engine": {"launch": 1}}, "engine.launch"),
+        ({"warm_start": {"source": "rollouts", "run": FILE}}, "warm_start.run"),
+        ({"train": {"push_to_hub": True}}, "train.push_to_hub"),
+        ({"train": {"teacher_model": "teacher"}}, "train.teacher_model"),
+        ({"train": {"deepspeed": "zero.json"}}, "train.deepspeed"),
+        ({"train": {"deepspeed": {"offload": {"nvme_path": FILE}}}}, "train.deepspeed"),
+    ],
+)
+def test_what_training_would_reach_is_named_by_the_user_too(invoke, run, settings, named):
+    directory = run(**settings)
+    before = sorted(path.name for path in directory.iterdir())
+    result = invoke("train", "--resume", str(directory), "--restart")
+    assert result.exit_code == 2, result.output
+    assert f"{named}" in result.stderr and "--trust" in result.stderr
+    assert sorted(path.name for path in directory.iterdir()) == before
+
+
+def test_what_the_user_names_too_is_theirs(run, tmp_path):
     named = {"env_config.questions_file": "/my/questions"}
     directory = run(env="ClassicalReasoning", env_config={"eval_file": "/their/file"})
-    with pytest.raises(ConfigError, match=r"servers: env_config.eval_file=/their/file\."):
-        check_untrusted(load_run(directory, named), named)
-    check_untrusted(load_run(directory, named), {**named, "env_config.eval_file": "/their/file"})
+    with pytest.raises(ConfigError, match=r"outside of it: env_config.eval_file=/their/file\."):
+        check_stored(load_run(directory, named), named, training=False)
+    both = {**named, "env_config.eval_file": "/their/file"}
+    check_stored(load_run(directory, named), both, training=False)
+    mine = parse_config({"env": "ClassicalReasoning", "env_config": {"eval_file": "/their/file"}})
+    check_stored(load_run(directory), training=True, file=mine)
 
 
-def test_the_settings_of_an_environment_are_read_only_if_its_class_may_be_imported(strange, run):
-    """The user's own class, and in the directory a file for it."""
-    (strange / "mine.py").write_text(
-        "from agentsgym.envs.classical_reasoning import ClassicalReasoningEnv\n"
-        "class Env(ClassicalReasoningEnv): pass\n"
-    )
-    directory = run(env="mine.Env", env_config={"questions_file": "/their/file"})
-    with pytest.raises(ConfigError, match=r"servers: env=mine.Env\."):
-        check_untrusted(load_run(directory))
-    assert "mine" not in sys.modules
-    with pytest.raises(ConfigError, match=r"servers: env_config.questions_file=/their/file\."):
-        check_untrusted(load_run(directory), {"env": "mine.Env"})
-    sys.modules.pop("mine")
+def test_what_is_harmless_needs_no_switch(run):
+    harmless = {"stop_strings": ["</a>"], "report_to": "none", "trust": ["my_module"], "beta": 0.1}
+    directory = run(train=harmless, data={"train": "their-run/tasks.jsonl"})
+    (directory / "tasks.jsonl").touch()
+    assert outside(load_run(directory), training=True) == {}
 
 
-def test_a_directory_is_ones_own_by_its_place_and_its_number(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    mine, config = tmp_path / "mine", parse_config({"env": "Bandit", "output_dir": "mine"})
+def test_the_command_to_resume_says_what_it_needs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (mine / "model").mkdir(parents=True)
-    assert not is_own(mine) and resume_command(config).endswith("mine --trust")
-    remember_own(mine)
-    remember_own(mine)
-    assert is_own(mine) and is_own(mine / "model") and not is_own(tmp_path)
-    assert len(own_directories().read_text().splitlines()) == 1
-    assert resume_command(config) == "agentsgym train --resume mine"
+    settings = {"env": "Bandit", "model": "tiny", "output_dir": "mine"}
+    assert resume_command(parse_config(settings)) == "agentsgym train --resume mine"
+    asks = parse_config({**settings, "engine": {"urls": ["http://x"]}})
+    assert resume_command(asks).endswith("mine --trust")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert resume_command(config) == "agentsgym train --resume mine --processes 2"
-    (tmp_path / "link").symlink_to(mine)
-    assert is_own(tmp_path / "link")
-    mine.rename(tmp_path / "kept")
-    shutil.copytree(tmp_path / "kept", mine)
-    assert not is_own(mine) and not is_own(tmp_path / "kept")
-    own_directories().write_bytes(b"\xff\x00")
-    assert not is_own(mine)
-
-
-def test_where_the_list_cannot_be_written_nothing_is_ones_own(tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    remember_own(tmp_path)
-    assert not is_own(tmp_path)
-
-
-def test_the_runs_and_evaluations_of_ones_own_commands_need_no_switch(invoke, workplace):
-    assert invoke("train", "toy.yaml", "train.max_steps=1", "eval.episodes=2").exit_code == 0
-    for arguments in (
-        ("eval", "runs/toy", "--episodes", "2", "--output", "played"),
-        ("eval", "runs/toy", "--episodes", "2", "--output", "played"),
-        ("train", "--resume", "runs/toy", "train.max_steps=2"),
-    ):
-        result = invoke(*arguments)
-        assert result.exit_code == 0, result.output
-    assert is_own(Path("runs/toy")) and is_own(Path("played"))
-    shutil.copytree("runs/toy", "copied")
-    assert invoke("eval", "copied").exit_code == 2
-    assert invoke("eval", "copied", "--episodes", "2", "--trust").exit_code == 0
-
-
-def test_a_run_of_a_stranger_is_not_resumed(strange, invoke, run):
-    directory = run(train={"max_steps": 1})
-    before = sorted(path.name for path in directory.iterdir())
-    (strange / "own.yaml").write_text(yaml.safe_dump({"env": "Bandit"}))
-    for command in (["--resume", str(directory)], ["own.yaml", "--resume", "-o", str(directory)]):
-        result = invoke("train", *command)
-        assert result.exit_code == 2, result.output
-        assert "is not one of yours" in result.output and "--trust" in result.output
-    assert sorted(path.name for path in directory.iterdir()) == before
+    command = "agentsgym train --resume mine --processes 2"
+    assert resume_command(parse_config(settings)) == command

@@ -12,7 +12,7 @@ from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, shown
 from agentsgym.credit import find_estimator
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
-from agentsgym.runs.trust import is_own
+from agentsgym.runs.trust import import_stored
 from agentsgym.types import Rollout
 from agentsgym.types.names import import_from_here, is_foreign
 
@@ -50,8 +50,8 @@ def credit(
     used = source.estimator
     default = [name for name in RECORDED if as_json or name == used or _unbiased(name)]
     names = tuple(estimator or sorted(default, key=lambda name: name != used))
-    import_from_here(*names, used or "")
-    if not estimator and used and is_foreign(used) and is_own(source.root):
+    import_stored([*names, used or ""], source.root)
+    if not estimator and used and is_foreign(used):
         with suppress(ValueError):  # its module may be elsewhere
             find_estimator(used)
             names = (used, *names)

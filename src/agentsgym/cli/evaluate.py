@@ -21,7 +21,7 @@ from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import SCRIPTED
-from agentsgym.runs.trust import check_links, is_own
+from agentsgym.runs.trust import check_links
 from agentsgym.types import RolloutRequest
 
 
@@ -124,7 +124,7 @@ def evaluate(
         engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
     )
     given = {key: given[key] for key in given if key not in options.engine}
-    if output is not None and output.exists() and not (trust or is_own(output)):
+    if output is not None and output.exists() and not trust:
         check_links(output)
     if suite is not None:
         if plan or env is not None:

@@ -29,8 +29,8 @@ TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Take the directories and files named here as your own: import the code, and use the "
-        "files and servers that they name.",
+        help="Use the files, servers and links that a directory names outside of itself; of a "
+        "suite also code.",
     ),
 ]
 
@@ -54,4 +54,4 @@ def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, 
 
 def _is_of_section(key: str) -> bool:
     head, dot, _ = key.partition(".")
-    return key == "engine" or (bool(dot) and head in ("engine", "model", "answerer"))
+    return key in ("engine", "answerer") or (bool(dot) and head in ("engine", "model", "answerer"))

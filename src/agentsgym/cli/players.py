@@ -14,9 +14,8 @@ from agentsgym.runs import RunConfig, load_run, merge, parse_config
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.settings import CHAT, SCRIPTED
-from agentsgym.runs.trust import check_untrusted, foreign_code, is_own, with_trust
+from agentsgym.runs.trust import check_stored, foreign_code, import_stored, with_trust
 from agentsgym.types import RolloutRequest
-from agentsgym.types.names import import_from_here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +67,10 @@ def evaluated_run(
 
     A run directory provides its model and its settings, those of the environment if `env` is None
     or the run's own. An agent without an environment gets that of the run `beside` it, and the
-    run's section `eval`. `trust` is for directories of somebody else. Raises ConfigError.
+    run's section `eval`. What a run directory names outside of itself needs `trust`, or to be
+    named here too. Raises ConfigError.
     """
-    import_from_here(env or "")
+    import_stored([env or ""], Path(agent), Path(beside or agent))
     settings, sections = split_settings(given)
     if _is_run(agent):
         run = _of_directory(Path(agent), env, settings, sections, how, trust)
@@ -115,7 +115,7 @@ def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[st
     """The environment of a run, with the user's settings of it, and how the run evaluates."""
     if run is None or not _is_run(run):
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
-    stored = _stored(Path(run), {}, settings, trust or is_own(Path(run)))
+    stored = _stored(Path(run), {}, settings, trust)
     return {"env": stored.env, "env_config": stored.env_config, "eval": stored.eval.model_dump()}
 
 
@@ -129,18 +129,13 @@ def _of_directory(
 ) -> RunConfig:
     place: dict[str, Any] = dict(how) if env is None else {**how, "env": env}
     if env is not None and env != load_run(root).env:
-        place["env_config"] = {}
-    ours = trust or is_own(root)
-    run = _stored(root, place, settings, ours)
+        place |= {"env_config": {}, "data": {}, "answerer": None}
+    if "answerer" in sections:
+        place["answerer"] = sections["answerer"]
+    run = _stored(root, place, settings, trust)
     path = str(model_in(RunDirectory(root)))
     model = {**run.model.at(path).model_dump(), **sections.get("model", {})}
     given = parse_config({"env": run.env, **sections, "model": model})
-    answerer = given.answerer or (run.answerer if ours else None)
-    if run.answerer and not answerer:
-        err.print(
-            "The endpoint that answers questions in the run is not asked: name it yourself with "
-            "answerer.urls=[URL] and answerer.served_model=NAME, or the knowledge table answers."
-        )
     if run.engine.reaches_out:  # it was for training
         err.print(
             "The servers that the run names are not used: name them yourself with engine.urls=URL, "
@@ -148,17 +143,17 @@ def _of_directory(
         )
     capacity = given.engine.capacity or run.engine.capacity
     engine = given.engine.model_copy(update={"capacity": capacity})
-    return run.model_copy(update={"model": given.model, "answerer": answerer, "engine": engine})
+    return run.model_copy(update={"model": given.model, "engine": engine})
 
 
-def _stored(root: Path, place: dict[str, Any], settings: dict[str, Any], ours: bool) -> RunConfig:
-    """The configuration of a run directory with the user's settings. Raises ConfigError if it is
-    not `ours` and names what it may not."""
+def _stored(root: Path, place: dict[str, Any], settings: dict[str, Any], trust: bool) -> RunConfig:
+    """The configuration of a run directory with the user's settings. Raises ConfigError if it names
+    something outside of it, without `trust`."""
     overrides = place | {f"env_config.{key}": value for key, value in settings.items()}
     run = load_run(root, overrides)
-    if not ours:
-        check_untrusted(run, overrides)
-    import_from_here(*foreign_code(run))
+    import_stored(foreign_code(run), root)
+    if not trust:
+        check_stored(run, overrides, training=False)
     return run
 
 

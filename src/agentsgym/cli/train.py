@@ -3,6 +3,7 @@
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,26 @@ from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
 from agentsgym.runs.estimate import estimate_run
-from agentsgym.runs.files import Summary
+from agentsgym.runs.files import RunDirectory, Summary
 from agentsgym.runs.launch import Launch, check_launch
 from agentsgym.runs.processes import Ended, is_other_rank, processes_started, run_processes
-from agentsgym.runs.trust import foreign_code, is_own, resume_command, with_trust
+from agentsgym.runs.trust import (
+    check_stored,
+    foreign_code,
+    import_stored,
+    resume_command,
+    with_trust,
+)
 from agentsgym.types.names import ConfigError, import_from_here
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """The options that say whether an earlier run goes on: --resume, --restart, --trust."""
+
+    resume: bool
+    restart: bool
+    trust: bool
 
 
 def train(
@@ -34,6 +50,12 @@ def train(
         bool,
         typer.Option(
             "--resume", help="Continue an interrupted run: --resume RUN_DIR, or PRESET --resume."
+        ),
+    ] = False,
+    restart: Annotated[
+        bool,
+        typer.Option(
+            "--restart", help="With --resume: start again if there is no checkpoint, or no run yet."
         ),
     ] = False,
     from_scratch: Annotated[
@@ -95,7 +117,10 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
-    config = _config(arguments or [], resume, from_scratch, output, trust)
+    if restart and not resume:
+        raise fail("--restart belongs to --resume", BAD_USAGE)
+    how = Resume(resume, restart, trust)
+    config = _config(arguments or [], how, from_scratch, output)
     if estimate:
         _print_estimate(config)
         return
@@ -113,7 +138,7 @@ def train(
     if dry_run:
         _print_dry_run(config, launch)
     else:
-        _train(config, resume, launch)
+        _train(config, how, launch)
 
 
 def _ended(end: Ended) -> typer.Exit:
@@ -126,7 +151,7 @@ def _ended(end: Ended) -> typer.Exit:
     return typer.Exit(end.status)
 
 
-def _train(config: RunConfig, resume: bool, launch: Launch) -> None:
+def _train(config: RunConfig, how: Resume, launch: Launch) -> None:
     """Train in this process, which may be one of several."""
     if launch.processes != processes_started():
         raise fail(
@@ -137,14 +162,16 @@ def _train(config: RunConfig, resume: bool, launch: Launch) -> None:
     from agentsgym.runs import train_run
 
     with bars() as progress:
-        summary = train_run(config, resume=resume, set_aside=True, progress=progress)
+        summary = train_run(
+            config, resume=how.resume, restart=how.restart, set_aside=True, progress=progress
+        )
     _show(summary, config)
     if summary.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
 
 
 def _config(
-    arguments: list[str], resume: bool, from_scratch: bool, output: Path | None, trust: bool
+    arguments: list[str], how: Resume, from_scratch: bool, output: Path | None
 ) -> RunConfig:
     source = next((argument for argument in arguments[:1] if "=" not in argument), None)
     overrides: dict[str, Any] = parse_overrides(arguments[0 if source is None else 1 :])
@@ -152,32 +179,36 @@ def _config(
         overrides["model"] = "tiny"
     if output is not None:
         overrides["output_dir"] = str(output)
-    if resume:
-        config = _run_to_resume(source, output, overrides, trust)
+    if how.resume:
+        config = _run_to_resume(source, output, overrides, how)
     elif source is None:
         raise fail(f"name a preset ({', '.join(presets())}) or a YAML file", BAD_USAGE)
     else:
         config = load_config(source, overrides)
-    import_from_here(*foreign_code(config))
-    return with_trust(config) if trust else config
+        import_from_here(*foreign_code(config))
+    return with_trust(config) if how.trust else config
 
 
 def _run_to_resume(
-    source: str | None, output: Path | None, overrides: dict[str, Any], trust: bool
+    source: str | None, output: Path | None, overrides: dict[str, Any], how: Resume
 ) -> RunConfig:
     """The configuration stored in a run directory: --output, the source, or that of the preset or
-    file. Raises ConfigError if the run is somebody else's, without `trust`."""
+    file, which is the user's own. Raises ConfigError if it names something outside of the directory
+    that the user does not name, without --trust."""
     if source is None and output is None:
         raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
-    directory = output or Path(str(source))
-    if output is None and not directory.is_dir() and (directory.is_file() or source in presets()):
-        directory = load_config(str(source)).directory
+    file, path = None, Path(str(source))
+    if path.is_file() or (source in presets() and not path.is_dir()):
+        file = load_config(str(source), overrides)
+    directory = output or (file.directory if file else path)
+    if file is not None:
+        import_stored(foreign_code(file), directory)
+        if how.restart and not RunDirectory(directory).is_run():
+            return file
     config = load_run(directory, overrides)
-    if not (trust or is_own(directory)):
-        raise ConfigError(
-            f"the run in {directory} is not one of yours; if you trust what its config.yaml names, "
-            "code, files and servers, add --trust"
-        )
+    import_stored(foreign_code(config), directory)
+    if not how.trust:
+        check_stored(config, overrides, training=True, file=file)
     return config
 
 

@@ -1,5 +1,6 @@
 """From rollouts to one advantage per token: the public entry of credit assignment."""
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -117,9 +118,22 @@ def find_estimator(name: str) -> Estimator:
         function = import_path(name, trust=True)
     except ImportRefused as error:
         raise ValueError(f"advantage estimator {name!r}: {error}") from error
-    if not callable(function):
-        raise ValueError(f"advantage estimator {name!r} is not a function")
-    return function if isinstance(function, Estimator) else Estimator.own(name, function)
+    if isinstance(function, Estimator):
+        return function
+    if not _takes_a_table(function):
+        raise ValueError(
+            f"advantage estimator {name!r} is not a function of a step table: one argument, and "
+            "options as keyword-only arguments"
+        )
+    return Estimator.own(name, function)
+
+
+def _takes_a_table(function: Any) -> bool:
+    """Whether it is written as an estimator is, so that no other function is called by a name."""
+    if not inspect.isfunction(function):
+        return False
+    parameters = inspect.signature(function).parameters.values()
+    return len([one for one in parameters if one.kind is not one.KEYWORD_ONLY]) == 1
 
 
 def check_estimator(name: str, options: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.directory import dataset_of
 from agentsgym.runs.files.records import NewerFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
-from agentsgym.runs.trust import check_links, is_own
+from agentsgym.runs.trust import check_links
 from agentsgym.training.settings import TrainSettings
 from agentsgym.types import Rollout
 from agentsgym.types.token_records import TokenRecord
@@ -118,7 +118,7 @@ def spread(values: Sequence[T], count: int) -> list[T]:
 @dataclass
 class Source:
     """The directory `root`, which may be another person's: one with a link that leaves it is
-    refused, unless it is the user's own or `trust` says so.
+    refused, unless `trust` says otherwise.
 
     `tokenizer` is a file or model directory that the user named for the texts of tokens.
     """
@@ -130,7 +130,7 @@ class Source:
     def __post_init__(self) -> None:
         if not self.root.is_dir():
             raise ConfigError(f"there is no directory {self.root}")
-        if not (self.trust or is_own(self.root)):
+        if not self.trust:
             check_links(self.root)
         if not self.directory.is_run() and not any(self.sets()):
             raise ConfigError(

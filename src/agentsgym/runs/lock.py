@@ -13,7 +13,6 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.trust import is_own, remember_own
 
 _FILE = ".lock"
 
@@ -76,13 +75,10 @@ def claim(
                     f"{directory} already contains a run; resume it or choose another"
                 )
             names = (directory.with_name(f"{directory.name}.{n}") for n in itertools.count(1))
-            kept, ours = next(name for name in names if not name.exists()), is_own(directory)
+            kept = next(name for name in names if not name.exists())
             directory.rename(kept)
         finally:
             lock.release()
-        if ours:
-            remember_own(kept)
         note(f"The earlier run is now {kept}.")
         lock = lock_directory(directory)
-    remember_own(directory)
     return lock

@@ -13,7 +13,7 @@ from agentsgym.runs.files.records import SavedFigures
 from agentsgym.runs.files.rollouts import write_rollouts
 from agentsgym.runs.from_config import versions
 from agentsgym.runs.lock import lock_directory
-from agentsgym.runs.trust import remember_own
+from agentsgym.runs.sources import flat
 from agentsgym.types import Rollout
 from agentsgym.types.text import masked, plain, short_repr
 
@@ -94,8 +94,6 @@ def saved_evaluation(
     file = _new_file(root, model, settings) if new else _continued_file(root, settings)
     lock = lock_directory(root)
     try:
-        if new:
-            remember_own(root)
         saved = SavedEvaluation(root, file)
         if saved.rollouts:
             note(f"{root} has {len(saved.rollouts)} rollouts, which are not played again")
@@ -115,7 +113,7 @@ def _new_file(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigur
 
 def _continued_file(root: Path, settings: Mapping[str, Any]) -> SavedFigures:
     old = SavedFigures.read(RunDirectory(root).evaluation)
-    before, now = _flat(old.settings), _flat(plain(masked(dict(settings))))
+    before, now = flat(old.settings), flat(plain(masked(dict(settings))))
     for key in dict.fromkeys([*now, *before]):
         if before.get(key) != now.get(key):
             raise ConfigError(
@@ -124,11 +122,3 @@ def _continued_file(root: Path, settings: Mapping[str, Any]) -> SavedFigures:
             )
     old.versions = versions()
     return old
-
-
-def _flat(value: Any, key: str = "") -> dict[str, Any]:
-    """Nested settings by dotted key."""
-    if not isinstance(value, Mapping):
-        return {key: value}
-    parts = (_flat(part, f"{key}.{name}".lstrip(".")) for name, part in value.items())
-    return {name: one for part in parts for name, one in part.items()}

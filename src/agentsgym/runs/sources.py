@@ -106,6 +106,14 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
+def flat(value: Any, key: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    if not isinstance(value, Mapping):
+        return {key: value}
+    parts = (flat(part, f"{key}.{name}".lstrip(".")) for name, part in value.items())
+    return {name: one for part in parts for name, one in part.items()}
+
+
 def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
     """A YAML mapping in which 1e-4 is a number; bytes are UTF-8, or UTF-16 with a byte order mark.
 

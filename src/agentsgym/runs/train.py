@@ -46,9 +46,11 @@ from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
 from agentsgym.runs.processes import processes_here
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.resuming import check_progress, check_same_data, check_same_run, data_digests
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
-from agentsgym.runs.trust import check_links, is_own, trusted
+from agentsgym.runs.sources import load_run
+from agentsgym.runs.trust import check_links, trusted
 from agentsgym.runs.warm_start import (
     EVALUATED,
     PROBE,
@@ -68,15 +70,17 @@ def train_run(
     config: RunConfig,
     *,
     resume: bool = False,
+    restart: bool = False,
     set_aside: bool = False,
     progress: Progress | None = None,
 ) -> Summary:
     """Execute a run and return its summary; `status` says whether it finished.
 
     With `resume`, continue from the last checkpoint in the run's directory: optimizer steps equal
-    those of an uninterrupted run. Ctrl-C during training stops at the next generation boundary with
-    a checkpoint; before and after training it ends the run at once, as SIGTERM does. An earlier run
-    in the directory is renamed if `set_aside` says so; otherwise it is an error.
+    those of an uninterrupted run. Where there is none, `restart` says whether to start again.
+    Ctrl-C during training stops at the next generation boundary with a checkpoint; before and after
+    training it ends the run at once, as SIGTERM does. An earlier run in the directory is renamed if
+    `set_aside` says so; otherwise it is an error.
 
     Under a launcher of several processes (`accelerate launch`) every one of them must call it, with
     equal arguments. If one of them fails, all do; the error of the first is in the summary.
@@ -87,12 +91,12 @@ def train_run(
     """
     directory = config.directory
     with sigterm_interrupts(), naming_lost_ranks():
-        run = TrainingRun(config, progress or Progress(), resumes=resume)
+        run = TrainingRun(config, progress or Progress(), resumes=resume, restarts=restart)
 
         def claimed() -> BaseFileLock | None:
             if run.ranks.rank:
                 return None
-            if resume and trusted(config) is not True and not is_own(directory):
+            if resume and trusted(config) is not True:
                 check_links(directory)
             return claim(directory, resume=resume, set_aside=set_aside, note=run.progress.note)
 
@@ -108,11 +112,13 @@ class TrainingRun:
     """The state of one run during its execution. The constructor checks the settings and touches no
     file."""
 
-    def __init__(self, config: RunConfig, progress: Progress, *, resumes: bool) -> None:
+    def __init__(
+        self, config: RunConfig, progress: Progress, *, resumes: bool, restarts: bool = False
+    ) -> None:
         from accelerate import PartialState
 
         self._config = config
-        self._resumes = resumes
+        self._resumes, self._restarts = resumes, restarts
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
         self.ranks = Ranks(PartialState())
@@ -162,9 +168,16 @@ class TrainingRun:
         """Prepare the directory; return the checkpoint to start from, if any, and the summary."""
         import torch
 
-        if self._resumes:
+        digests = data_digests(self._config)
+        if self._resumes and self._directory.is_run():
             self._checkpoint = last_whole(self._directory, self.progress.note)
+            check_same_run(load_run(self._directory.root), self._config)
             self._recall_summary()
+            check_same_data(self._summary, self._config, digests)
+            if not self._restarts:
+                known = self._checkpoint is not None or self._is_trained
+                check_progress(self._directory, has_checkpoint=known)
+        self._summary.data = digests
         self._summary.threads = torch.get_num_threads()
         self._start_directory()
         return self._checkpoint, self._summary

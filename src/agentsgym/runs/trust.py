@@ -1,64 +1,38 @@
-"""Whom a run's configuration may obey. The user's own file and command line may name any code, file
-and server, and so may the directories that this user's own commands made. A directory of somebody
-else is data: an evaluation lets it name registered things only, and it is not resumed, unless the
-user says `--trust`."""
+"""What a run directory may do that was stored before, by whomever.
+
+The user's own file and command line may name any code, file and server. A run directory is data:
+it is never searched for code, and a dotted path in its configuration counts if Python finds it here
+and it is an environment or an estimator. Files outside of the directory, servers and hub names in
+it have no effect before the user names them too, or says `--trust`.
+"""
 
 import json
 import os
+import re
 import shlex
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of, reserved_of
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.models.adapters import is_adapter
+from agentsgym.runs.models.pretrained import in_hub_cache
 from agentsgym.runs.processes import processes_here, processes_started
-from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
+from agentsgym.runs.sources import flat
+from agentsgym.training.settings import OWN_TYPES
 from agentsgym.types import Trust, is_under, with_modules_of
-from agentsgym.types.names import import_from_here, is_foreign
+from agentsgym.types.names import import_from_here, is_foreign, real_path
 
-# -- directories that are the user's own -----------------------------------------------------------
-
-
-def own_directories() -> Path:
-    """The file that lists the directories that this user's own commands made."""
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(state).expanduser() / "agentsgym" / "own-runs"
-
-
-def remember_own(directory: Path) -> None:
-    """Take an existing directory as the user's own from now on. Where the list cannot be written,
-    commands ask for `--trust` later."""
-    entry, file = _entry(directory.resolve()), own_directories()
-    if entry in _entries():
-        return
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as lines:
-            lines.write(entry + "\n")
-
-
-def is_own(directory: Path) -> bool:
-    """Whether this user's own commands made the directory, or one in which it lies."""
-    real, known = directory.resolve(), _entries()
-    return any(_entry(place) in known for place in (real, *real.parents) if place.is_dir())
-
-
-def _entry(directory: Path) -> str:
-    """A line of the list: a directory that takes the place of an own one has another number."""
-    return json.dumps([str(directory), directory.stat().st_ino])
-
-
-def _entries() -> set[str]:
-    try:
-        return set(own_directories().read_text(encoding="utf-8").splitlines())
-    except (OSError, UnicodeDecodeError):
-        return set()
-
-
-# -- what a configuration names --------------------------------------------------------------------
+_OF_GAMES = ("train.trust", "data.eval", "answerer.urls")
+_PLACES = ("data.eval", "data.train", "model.path", "model.chat_template", "warm_start.run")
+_OF_ENGINE = [f"engine.{key}" for key in ("urls", "key_env", "launch", "command", "launch_args")]
+_OF_TRAINING = (*_PLACES, *_OF_ENGINE, "warm_start.engine.urls")
+_TRAIN = r"train\.(push_to_hub|hub_|trackio_|vllm_|log_completions_hub_|teacher_model).*"
+_FILES = r"train\.(deepspeed|fsdp_config|accelerator_config)"
 
 
 def trusted(config: RunConfig) -> Trust:
@@ -80,53 +54,103 @@ def foreign_code(config: RunConfig) -> list[str]:
     return [name for name in dict.fromkeys(names) if is_foreign(name)]
 
 
+def import_stored(names: Iterable[str], *directories: Path) -> None:
+    """Let Python find in the working directory what these run directories name, unless it lies in
+    one of them."""
+    if not is_under(Path.cwd().resolve(), [directory.resolve() for directory in directories]):
+        import_from_here(*names)
+
+
 def outside_of_env(env: str, env_config: Mapping[str, Any], trust: Trust = False) -> dict[str, Any]:
     """The files, servers and sizes that settings of an environment name, by key; its class is
     imported."""
-    import_from_here(env)
     keys = find(env, trust).Settings
     return {**paths_of(keys, env_config), **reserved_of(keys, env_config)}
 
 
-def check_untrusted(config: RunConfig, overrides: Mapping[str, Any] = MappingProxyType({})) -> None:
-    """Raise ConfigError for code, files and servers that the configuration of a directory of
-    somebody else names for an evaluation, except those that the user names too, in `overrides`."""
+def outside(config: RunConfig, *, training: bool) -> dict[str, Any]:
+    """What a configuration names outside of its directory, by key: files, folders, servers,
+    commands and names of hubs, for `training` or for an evaluation of its own weights."""
+    keys_of_env = find(config.env, trusted(config)).Settings
+    paths = _of_env(paths_of(keys_of_env, config.env_config))
+    named = paths | _of_env(reserved_of(keys_of_env, config.env_config))
+    settings = flat(config.model_dump(mode="json"))
+    keys = [key for key in settings if key in _OF_GAMES or (training and _reaches(key, settings))]
+    named |= {key: settings[key] for key in keys if settings[key]}
+    named = {key: value for key, value in named.items() if not _is_known(config, key, value)}
+    places = [key for key in named if key in _PLACES or key in paths]
+    inside = {key for key in places if _is_in(named[key], config.directory.resolve())}
+    return {key: value for key, value in named.items() if key not in inside}
 
-    def is_set(key: str) -> bool:
+
+def _of_env(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"env_config.{key}": value for key, value in values.items()}
+
+
+def _reaches(key: str, settings: Mapping[str, Any]) -> bool:
+    """Whether a setting of training may name a file or a server."""
+    value = settings[key]
+    if key in _OF_TRAINING or re.fullmatch(_TRAIN, key):
+        return True
+    texts = [one for one in (value if isinstance(value, list) else [value]) if type(one) is str]
+    is_place = re.fullmatch(_FILES, key) or any(set("/\\~") & set(text) for text in texts)
+    is_trl = key.startswith("train.") and key.split(".")[1] not in OWN_TYPES
+    return is_trl and bool(texts and is_place)
+
+
+def _is_known(config: RunConfig, key: str, value: Any) -> bool:
+    """Whether a value is no place, or a model of the package or one that was downloaded before."""
+    if key == "train.trust":
+        return value is not True
+    if key == "model.path":
+        is_ours = value == TINY or value.startswith(BUILTIN)
+        cached = not Path(value).exists() and in_hub_cache(value, config.model.revision)
+        return is_ours or cached or not _reads_model(config)
+    return key == "model.chat_template" and config.model.template_file is None
+
+
+def _reads_model(config: RunConfig) -> bool:
+    """Whether a resumed run still needs the model it began with, as the base of an adapter, as the
+    reference, or because there is no checkpoint."""
+    stored = RunDirectory(config.directory).last_checkpoint()
+    return stored is None or is_adapter(stored[1]) or bool(config.train.get("beta"))
+
+
+def _is_in(place: str, directory: Path) -> bool:
+    real = real_path(place)
+    return real.exists() and is_under(real, [directory])
+
+
+def check_stored(
+    config: RunConfig,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    training: bool,
+    file: RunConfig | None = None,
+) -> None:
+    """Raise ConfigError for files and servers that a stored configuration names, except those that
+    the user names too, in `overrides` or in a `file` of a run."""
+
+    def is_named(key: str) -> bool:
         return any(key == name or key.startswith(f"{name}.") for name in overrides)
 
-    reach = _reach(config)
-    if "env" not in reach or is_set("env"):
-        outside = outside_of_env(config.env, config.env_config, trusted(config))
-        reach |= {f"env_config.{key}": value for key, value in outside.items()}
-    foreign = {key: value for key, value in reach.items() if not is_set(key)}
+    of_user = {} if file is None else outside(file, training=training)
+    reach = outside(config, training=training).items()
+    foreign = {k: v for k, v in reach if not (is_named(k) or of_user.get(k) == v)}
     if foreign:
         texts = (
             f"{key}={value if isinstance(value, str) else json.dumps(value)}"
             for key, value in foreign.items()
         )
         raise ConfigError(
-            f"the run in {config.directory} is not one of yours, and names code, files or servers: "
-            f"{' '.join(texts)}. If you trust them, name them again on the command line, or add "
+            f"the configuration in {config.directory} names what is outside of it: "
+            f"{' '.join(texts)}. If you trust that, name it again on the command line, or add "
             "--trust"
         )
 
 
-def _reach(config: RunConfig) -> dict[str, Any]:
-    """The code and tasks outside the run's directory, by the key that names them."""
-    estimator = str(config.train.get("advantage_estimator") or "")
-    outside: dict[str, Any] = {
-        "train.trust": config.train.get("trust"),
-        "env": config.env if is_foreign(config.env) else None,
-        "train.advantage_estimator": estimator if is_foreign(estimator) else None,
-        "data.train": config.data.train,
-        "data.eval": config.data.eval,
-    }
-    return {key: value for key, value in outside.items() if value}
-
-
 def check_links(directory: Path) -> None:
-    """Raise ConfigError for a link that leads out of a directory of somebody else."""
+    """Raise ConfigError for a link that leads out of a directory."""
     for folder, folders, files in os.walk(directory):
         for link in filter(Path.is_symlink, (Path(folder, name) for name in (*folders, *files))):
             if not is_under(link.resolve(), [directory.resolve()]):
@@ -140,5 +164,5 @@ def resume_command(config: RunConfig) -> str:
     """The command that resumes a run, in as many processes if all are on this machine."""
     started = processes_started()
     several = f" --processes {started}" if 1 < started == processes_here() else ""
-    trust = "" if is_own(config.directory) else " --trust"
+    trust = " --trust" if outside(config, training=True) else ""
     return f"agentsgym train --resume {shlex.quote(str(config.directory))}{several}{trust}"

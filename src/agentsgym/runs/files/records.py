@@ -69,7 +69,8 @@ class Summary(JsonRecord):
     """summary.json: what a run did, and its results. `warm_started` are the figures after the warm
     start of a pretrained model and before RL. `references` are the mean scores of other players on
     the held-out tasks, by name (`other_references` of the environment). `seconds` is the sum of
-    `phases` (seconds each, over all resumes); `error` is the error that ended a failed run."""
+    `phases` (seconds each, over all resumes); `error` is the error that ended a failed run; `data`
+    has digests of the files of tasks, by key."""
 
     name: str
     status: Literal["running", "interrupted", "failed", "finished"] = "running"
@@ -89,6 +90,7 @@ class Summary(JsonRecord):
     seconds: float = 0.0
     phases: dict[str, float] = Field(default_factory=dict)
     threads: int | None = None
+    data: dict[str, str] = Field(default_factory=dict)
     versions: dict[str, str] = Field(default_factory=dict)
 
     def add_time(self, phase: str, seconds: float) -> None:

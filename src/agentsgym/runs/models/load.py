@@ -28,7 +28,6 @@ from agentsgym.runs.models.pretrained import (
     source_of,
 )
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings
-from agentsgym.runs.trust import is_own
 from agentsgym.tokens import inspect_tokenizer
 from agentsgym.types import is_under, real_path
 from agentsgym.types.names import did_you_mean
@@ -119,14 +118,14 @@ def _check_fitting(model: ModelSettings, stored: StoredAdapter | None, use: Use)
 def base_section(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> ModelSettings:
     """The section of the plain model to load: of a stored adapter the base that its directory
     names, if it may. That is a model of the package, one that was downloaded before, or a directory
-    in it or of a trusted or own adapter. Raises ConfigError otherwise."""
+    in it or of a trusted adapter. Raises ConfigError otherwise."""
     if stored is None:
         return model
     base = stored.base
     belongs = f"the adapter in {stored.folder} belongs to the model {base}"
     if Path(base).is_absolute() or Path(base).is_dir():
         inside = is_under(real_path(base), [real_path(stored.folder)])
-        if not (use.trust or inside or is_own(stored.folder)):
+        if not (use.trust or inside):
             raise ConfigError(f"{belongs}; if you trust what is there, add --trust")
         if not Path(base).is_dir():
             raise ConfigError(
