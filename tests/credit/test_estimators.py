@@ -585,7 +585,7 @@ def by_position(table, gamma=1.0):
 def test_options_must_be_keyword_only():
     with pytest.raises(TypeError, match="options of the estimator 'grpo' must be keyword-only"):
         replace(ESTIMATORS["grpo"], assign=by_position)
-    with pytest.raises(ValueError, match="an option is a keyword-only argument"):
+    with pytest.raises(ValueError, match="options as keyword-only arguments"):
         check_estimator(f"{__name__}.by_position", {"gamma": 0.5})
     assert credit_steps(table_of(PLAYED), f"{__name__}.by_position")
 

@@ -16,7 +16,7 @@ from agentsgym.generation.http import MissingKey, Refused
 from agentsgym.rollout import run
 from agentsgym.runs import load_run
 from agentsgym.runs.suites import Suite, check_names
-from agentsgym.runs.trust import check_untrusted
+from agentsgym.runs.trust import check_stored
 from integrations.number_server import NumberServer, observation
 
 
@@ -241,12 +241,12 @@ def test_the_run_of_another_makes_us_contact_no_server(tmp_path):
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(written))
     stored = load_run(tmp_path)
     with pytest.raises(ConfigError, match=r"env_config\.base_url=http://there:1"):
-        check_untrusted(stored)
+        check_stored(stored, training=False)
     here = {"env_config.base_url": "http://here:1"}
     with pytest.raises(ConfigError, match=r"env_config\.key_env"):
-        check_untrusted(load_run(tmp_path, here), here)
+        check_stored(load_run(tmp_path, here), here, training=False)
     both = {f"env_config.{key}": value for key, value in settings.items()}
-    check_untrusted(load_run(tmp_path, both), both)
+    check_stored(load_run(tmp_path, both), both, training=False)
 
 
 @pytest.mark.parametrize(

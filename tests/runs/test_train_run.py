@@ -311,3 +311,32 @@ def test_a_run_whose_rollouts_all_fail_says_why(config, monkeypatch):
     assert summary.error.endswith("the first one: ConnectionError: the answerer is down")
     failed = [line.rollout.failed for line in read_stored(directory.root, "train")]
     assert failed == [False] * 32 + [True] * 16
+
+
+def played_in(place, phase):
+    """The tasks and the conversations of an evaluation."""
+    rollouts = read_rollouts(Path(place), phase)
+    return [(r.task_data, [e.messages for e in r.episodes]) for r in rollouts]
+
+
+def test_an_evaluation_of_the_run_plays_as_the_run_does(workplace, invoke):
+    """With the tasks of its file, its seed, temperature and rollouts per task."""
+    rows = (
+        {"env_class_path": "digit.DigitEnv", "env_config": {}, "task_data": {"seed": number}}
+        for number in range(100, 104)
+    )
+    Path("held-out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    played = {"seed": 7, "temperature": 0.7, "episodes": 8, "rollouts_per_task": 2}
+    settings = {"eval": played, "data.eval": "held-out.jsonl", "train.max_steps": 1}
+    summary = train_run(load_config("toy.yaml", settings))
+    result = invoke("eval", "runs/toy", "--trust", "--output", "played", "--json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["reward"] == summary.after.reward
+    theirs, ours = played_in("runs/toy", "after"), played_in("played", "eval")
+    assert ours == theirs
+    beside = invoke("eval", "model", "--vs", "runs/toy", "--trust", "-o", "pair")
+    assert beside.exit_code == 0, beside.output
+    assert [task for task, _ in played_in("pair/model", "eval")] == [task for task, _ in ours]
+    other = invoke("eval", "runs/toy", "--trust", "--seed", "8", "--output", "other", "--json")
+    assert other.exit_code == 0, other.output
+    assert played_in("other", "eval") != ours

@@ -183,7 +183,7 @@ def test_the_reference_of_kl_is_the_warm_started_model(run, monkeypatch):
     assert all(torch.equal(seen[0][name], start[name]) for name in start)
     shutil.rmtree("warm/checkpoints")
     shutil.rmtree("warm/model")
-    train_run(load_run(Path("warm")), resume=True)
+    train_run(load_run(Path("warm")), resume=True, restart=True)
     assert all(torch.equal(seen[1][name], start[name]) for name in start)
 
 

@@ -14,7 +14,7 @@ from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
 from agentsgym.runs.trust import import_stored
 from agentsgym.types import Rollout
-from agentsgym.types.names import import_from_here, is_foreign
+from agentsgym.types.names import is_foreign
 
 _LONGEST = 120
 

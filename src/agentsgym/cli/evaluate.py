@@ -79,7 +79,9 @@ def evaluate(
     max_action_tokens: Annotated[
         int | None, typer.Option(min=1, help="Token cap of one action [64; of chat:NAME 512].")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the tasks and the sampling noise.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the tasks and the sampling noise [0].")
+    ] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     trust: TrustOption = False,
@@ -112,6 +114,7 @@ def evaluate(
         "eval.episodes": episodes,
         "eval.rollouts_per_task": rollouts_per_task,
         "eval.temperature": temperature,
+        "eval.seed": seed,
         "train.max_action_tokens": max_action_tokens,
         "threads": threads,
     }
@@ -119,7 +122,6 @@ def evaluate(
         models=(model, *(vs or ())),
         output=output,
         trust=trust,
-        seed=seed,
         settings={key: value for key, value in how.items() if value is not None},
         engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
     )
@@ -136,7 +138,7 @@ def evaluate(
     run = options.first(env, given)
     quiet_libraries()
 
-    requests = held_out_requests(run, seed)
+    requests = held_out_requests(run)
     if plan:
         _plan(run, requests, as_json=as_json)
     elif vs:
@@ -149,7 +151,7 @@ def _one(
     run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
 ) -> None:
     (model,) = options.models
-    played = play_with(model, run, run, requests, options.seed, options.output)
+    played = play_with(model, run, run, requests, options.output)
     of_passes = passes(played.rollouts)
     counted = [one for one, r in zip(requests, played.rollouts, strict=True) if not r.failed]
     references = other_references(make_env(run), counted)
@@ -165,14 +167,14 @@ def _compare(
     run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
 ) -> None:
     model, other = options.models
-    output, seed = options.output, options.seed
+    output = options.output
     ours, theirs = (None, None) if output is None else (output / "model", output / "vs")
     # What is wrong with the second one is told before the first one plays.
     rival = options.other(other, run)
     if other.startswith(SCRIPTED):
         scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
-    first = play_with(model, run, run, requests, seed, ours)
-    second = play_with(other, rival, run, requests, seed, theirs)
+    first = play_with(model, run, run, requests, ours)
+    second = play_with(other, rival, run, requests, theirs)
     for played in (first, second):
         _refuse_if_all_failed(played)
     result = compare(first.rollouts, second.rollouts)

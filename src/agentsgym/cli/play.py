@@ -42,9 +42,12 @@ def play(
         ),
     ] = None,
     temperature: Annotated[
-        float, typer.Option(min=0.0, help="Sampling temperature of the agent, 0 is greedy.")
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(min=0, help="Draws the agent's sampling noise.")] = 0,
+        float | None,
+        typer.Option(min=0.0, help="Sampling temperature of the agent, 0 is greedy [1.0]."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Draws the agent's sampling noise [0].")
+    ] = None,
     trust: TrustOption = False,
     help_config: Annotated[
         bool, typer.Option("--help-config", help="List the environment's settings and exit.")
@@ -71,9 +74,10 @@ def play(
         return
     given = parse_overrides(settings or ())
     if agent is not None:
-        how = {"eval.temperature": temperature}
+        how = {"eval.temperature": temperature, "eval.seed": seed}
+        how = {key: value for key, value in how.items() if value is not None}
         run = evaluated_run(agent, name, given, how, trust=trust)
-        _show_result(_watch(run, task, seed), "The agent")
+        _show_result(_watch(run, task), "The agent")
         return
     given, sections = split_settings(given)
     answerer = sections.pop("answerer", None)
@@ -142,10 +146,11 @@ def _task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
     return dict(tasks[number])
 
 
-def _watch(run: RunConfig, task: int, seed: int) -> Rollout:
+def _watch(run: RunConfig, task: int) -> Rollout:
     """Let the agent play an evaluation task, and show the conversation."""
     quiet_libraries()
 
+    seed = run.eval.seed
     request = rollout_requests([_task_of(make_env(run), task)], 1, seed=seed)
     with contestant(run.model.path, run, seed=seed, note=tell) as player:
         (rollout,) = player.play(run, request, seed=seed).rollouts

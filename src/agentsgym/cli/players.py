@@ -26,7 +26,6 @@ class PlayOptions:
     models: tuple[str, ...]
     output: Path | None
     trust: bool
-    seed: int
     settings: dict[str, Any]
     engine: dict[str, Any]
 
@@ -89,12 +88,11 @@ def play_with(
     run: RunConfig,
     place: RunConfig,
     requests: Sequence[RolloutRequest],
-    seed: int,
     output: Path | None,
 ) -> Played:
     """The model of `run` plays these in the environment of `place`."""
-    with contestant(name, run, seed=seed, note=tell) as player:
-        return player.play(place, requests, seed=seed, output=output)
+    with contestant(name, run, seed=run.eval.seed, note=tell) as player:
+        return player.play(place, requests, seed=run.eval.seed, output=output)
 
 
 def model_in(run: RunDirectory) -> Path:
@@ -116,7 +114,7 @@ def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[st
     if run is None or not _is_run(run):
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
     stored = _stored(Path(run), {}, settings, trust)
-    return {"env": stored.env, "env_config": stored.env_config, "eval": stored.eval.model_dump()}
+    return stored.model_dump(include={"env", "env_config", "eval", "data", "answerer"})
 
 
 def _of_directory(
@@ -141,8 +139,11 @@ def _of_directory(
             "The servers that the run names are not used: name them yourself with engine.urls=URL, "
             "or its model is sampled in this process."
         )
-    capacity = given.engine.capacity or run.engine.capacity
-    engine = given.engine.model_copy(update={"capacity": capacity})
+    engine = given.engine.model_copy(
+        update={"capacity": given.engine.capacity or run.engine.capacity}
+    )
+    if not (engine.reaches_out or run.engine.reaches_out):
+        engine = engine.model_copy(update={"name": engine.name or run.engine.name})
     return run.model_copy(update={"model": given.model, "engine": engine})
 
 

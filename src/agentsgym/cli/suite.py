@@ -100,11 +100,12 @@ def _play(
     suite: Suite, name: str, run: RunConfig, options: PlayOptions, output: Path | None
 ) -> dict[str, Played]:
     """What the model played, by game."""
-    with contestant(name, run, seed=options.seed, note=tell) as player:
+    seed = options.settings.get("eval.seed", 0)
+    with contestant(name, run, seed=seed, note=tell) as player:
         results = play_suite(
             suite,
             player,
-            seed=options.seed,
+            seed=seed,
             most_tasks=options.settings.get("eval.episodes"),
             output=output,
             on_game=lambda game: tell(f"{suite.name}: {game}"),

@@ -36,17 +36,16 @@ Note = Callable[[str], None]
 
 def held_out_requests(
     run: RunConfig,
-    seed: int,
     rows: Iterable[Mapping[str, Any]] | None = None,
     max_rollout_tokens: int | None = None,
 ) -> list[RolloutRequest]:
-    """What an evaluation of `run` plays with this seed, of its held-out tasks `rows`. Raises
+    """What an evaluation of `run` plays of its held-out tasks `rows`. Raises
     ConfigError if it has none."""
     return rollout_requests(
         list(run_tasks(make_env(run), run.data, "eval") if rows is None else rows),
         run.eval.episodes,
         rollouts_per_task=run.eval.rollouts_per_task,
-        seed=seed,
+        seed=run.eval.seed,
         max_rollout_tokens=max_rollout_tokens,
     )
 

@@ -128,9 +128,8 @@ class TrainingRun:
         self._env = make_env(config)
         self._train_data = run_tasks(self._env, config.data, "train")
         eval_data = run_tasks(self._env, config.data, "eval")
-        self._held_out = held_out_requests(
-            config, config.eval.seed, eval_data, self._settings.max_rollout_tokens
-        )
+        most = self._settings.max_rollout_tokens
+        self._held_out = held_out_requests(config, eval_data, most)
         self._held_out_text = f"{config.eval.episodes} episodes on held-out tasks"
         self._checkpoint: tuple[int, Path] | None = None
         if config.model.path == TINY:
