@@ -176,10 +176,6 @@ class TokenReport:
         template = "append-only" if self.append_only else "rewrites history"
         if not check.has_template:
             template = "none: prompts and answers are encoded one by one and joined"
-        ends = "the template writes no control token after an answer"
-        if check.after_answer:
-            ends = f"{check.after_answer[0]}: the agent samples it, and it is never doubled"
-        stops = " or ".join(check.stops) or "nothing"
         apart = "kept apart: written by a task or an agent as text, they are ordinary text"
         findings = {
             "chat template": template,
@@ -188,8 +184,8 @@ class TokenReport:
             and f"the template adds its own if there is none: {check.default_system_prompt!r}",
             "date": check.dated
             and "the template writes today's date: equal prompts differ from day to day",
-            "end of a turn": f"{ends}; an answer ends at {stops}, or as the model's own "
-            "generation config says",
+            "end of a turn": f"an answer ends at {' or '.join(check.stops) or 'nothing'}, or where "
+            "the model's generation config says",
             "masks": "exact: the sampled tokens, each once, and no others"
             if self.masked
             else "NOT exact: they do not mark the sampled tokens",

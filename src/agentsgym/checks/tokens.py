@@ -11,7 +11,8 @@ from agentsgym.checks.token_report import RecordedTalk, Stability, TokenReport, 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.runs.models.builtin import builtin_folder
-from agentsgym.tokens import ActionText, Codec, TemplateCodec, inspect_calls, inspect_tokenizer
+from agentsgym.tokens import ActionText, TemplateCodec, inspect_calls, inspect_tokenizer
+from agentsgym.tokens.plain import end_of_text
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off
 from agentsgym.tokens.template import LOOK_UP
 from agentsgym.types import GenerationRequest, GenerationResult, Tokenizer
@@ -79,7 +80,8 @@ class Speaker:
         assert env.tokenizer is not None and env.codec is not None
         ids = self._sampled(env, env.tokenizer, request) + env.codec.turn_end
         self.sampled += ids
-        text = _action_text(env.tokenizer, env.codec)(ids)
+        ends = (*env.codec.turn_end, *end_of_text(env.tokenizer))
+        text = ActionText(env.tokenizer, ends)(ids)
         return GenerationResult(request.session_id, ids, (0.0,) * len(ids), text)
 
     def _sampled(
@@ -96,11 +98,6 @@ class Speaker:
             return ""
         self.thoughts += 1
         return f"I look at number {self.thoughts} first."
-
-
-def _action_text(tokenizer: Tokenizer, codec: Codec) -> ActionText:
-    end = tokenizer.eos_token_id
-    return ActionText(tokenizer, {*codec.turn_end, *(() if end is None else (end,))})
 
 
 def check_tokens(

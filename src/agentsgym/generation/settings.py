@@ -2,7 +2,7 @@
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,6 @@ class EngineParts:
         model: returns the causal language model.
         tokenizer: returns its tokenizer.
         vocab_size: returns the number of ids that the model reads; None: the tokenizer's.
-        stop_token_ids: ids that end an action; None: those of tokenizer and model.
         sharded: whether the model's parameters are sharded over processes.
         gather: joins lists of all ranks.
         dtype: the torch dtype to sample in; None: that of the model's weights.
@@ -147,7 +146,6 @@ class EngineParts:
     model: Callable[[], Any] = _absent
     tokenizer: Callable[[], Any] = _absent
     vocab_size: Callable[[], int | None] = lambda: None
-    stop_token_ids: Sequence[int] | None = None
     sharded: bool = False
     gather: Gather = list
     dtype: Any = None

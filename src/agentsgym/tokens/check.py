@@ -21,17 +21,16 @@ class TokenCheck:
     `append_only` says whether a conversation of plain answers stays one row,
     `thoughts_append_only` whether one of answers with thoughts (`<think>`) does; None if the
     template refuses the conversation. `forgeable` lists the control tokens that a text can forge
-    because the tokenizer cannot encode them as ordinary text. `after_answer` lists the control
-    tokens that follow an answer, its end of turn first, `stops` those at which engines end one,
-    besides the model's generation config. `default_system_prompt` is the template's text for a
-    conversation without a system prompt, `dated` whether it writes today's date.
+    because the tokenizer cannot encode them as ordinary text. `stops` lists the tokens at which an
+    engine ends an answer, besides the model's generation config. `default_system_prompt` is the
+    template's text for a conversation without a system prompt, `dated` whether it writes today's
+    date.
     """
 
     has_template: bool
     append_only: bool | None = True
     thoughts_append_only: bool | None = True
     forgeable: tuple[str, ...] = ()
-    after_answer: tuple[str, ...] = ()
     stops: tuple[str, ...] = ()
     default_system_prompt: str = ""
     dated: bool = False
@@ -49,13 +48,11 @@ def inspect_tokenizer(
     stops = tuple(tokenizer.decode([number]) for number in ends)
     if isinstance(codec, PlainCodec):
         return TokenCheck(False, forgeable=tuple(codec.control.unspellable()), stops=stops)
-    written = codec.template.written
     return TokenCheck(
         True,
         append_only=_only_appends(codec, _PLAIN),
         thoughts_append_only=_only_appends(codec, _THOUGHT),
         forgeable=tuple(codec.control.unspellable()),
-        after_answer=tuple(token for token, _ in codec.control.leading(written.after)),
         stops=stops,
         default_system_prompt=codec.template.default_system_prompt(),
         dated=codec.template.dated,

@@ -3,8 +3,9 @@
 Invariant: only the chat template writes control tokens; the content of a message never becomes
 one. Before a conversation is rendered, each control token spelled in a content is put between a
 pair of marks (`mark`). The marks distinguish it from the template's own tokens, and a template can
-still find it. `encode` then encodes the marked parts as ordinary text. A text without marks is
-encoded in one piece.
+still find it. `encode` then encodes the marked parts as ordinary text. Where the template, or
+another text, could complete a text to a control token, an empty pair of marks at both ends divides
+them. A text without marks is encoded in one piece.
 """
 
 import itertools
@@ -21,6 +22,7 @@ from agentsgym.types import Tokenizer
 # Noncharacters of Unicode: no text should contain them. If a text does, they are kept and marked.
 _START, _END = "\ufdd0", "\ufdd1"
 _MARKS = frozenset({_START, _END})
+_CUT = _START + _END
 
 
 class ControlTokens:
@@ -43,14 +45,21 @@ class ControlTokens:
         source = template.source if template else None
         mentions = _tokens_in(source, written.around, known.keys())
         marking = special | _turn_markers(source, written, mentions)
-        self._id_of = {text: known[text][0] for text in special | mentions}
+        # Some added tokens are searched in the normalized text, and normalizing may create one.
+        self._normalize = _normalizer(tokenizer) or str
+        self._id_of = {
+            form: known[text][0] for text in special | mentions for form in self._forms(text)
+        }
         self.ids = frozenset(self._id_of.values())
         self._unknown = getattr(tokenizer, "unk_token_id", None)
-        self._theirs = _pattern(frozenset(special | mentions))
-        self._own = _pattern(frozenset(marking))
-        self._marked = re.compile(f"{_START}({self._theirs.pattern}){_END}|[{_START}{_END}]")
-        # Some added tokens are searched in the normalized text, and normalizing may create one.
-        self._normalize = _normalizer(tokenizer)
+        theirs = frozenset(self._id_of)
+        self._theirs = _pattern(theirs)
+        self._own = _pattern(frozenset(form for text in marking for form in self._forms(text)))
+        self._marked = re.compile(f"{_START}({self._theirs.pattern}|){_END}|[{_START}{_END}]")
+        self._beginnings, self._endings, self._between = _parts(
+            theirs if template else frozenset(), source
+        )
+        self._longest = max(map(len, theirs), default=0)
         self._newline = self._ids_of("\n")
         after = self._ids_of("\na")
         self._guarded = after != self._newline + self._ids_of("a") and self._follows(after)
@@ -63,11 +72,25 @@ class ControlTokens:
     def mark(self, content: str, own: bool = False) -> str:
         """`content` with the control tokens in it marked; `own` for the assistant's messages."""
         pattern = self._own if own else self._theirs
-        if self._normalize is not None:
-            normal = self._normalize(content)
-            if len(pattern.findall(normal)) > len(pattern.findall(content)):
-                content = normal
-        return pattern.sub(_between_marks, content)
+        normal = self._normalize(content)
+        if normal != content and len(pattern.findall(normal)) > len(pattern.findall(content)):
+            content = normal
+        content = pattern.sub(_between_marks, content)
+        core = content.strip()
+        if any(map(self._is_open, self._forms(core))):
+            return content.replace(core, f"{_CUT}{core}{_CUT}", 1)
+        return content
+
+    def _is_open(self, text: str) -> bool:
+        """Whether what stands around a text could complete it to a control token."""
+        return text in self._between or any(
+            text[-size:] in self._beginnings or text[:size] in self._endings
+            for size in range(2, min(self._longest, len(text) + 1))
+        )
+
+    def _forms(self, text: str) -> set[str]:
+        """A text as it is and as the tokenizer normalizes it."""
+        return {text, self._normalize(text)}
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Token ids of a text that consists of marked contents and a template's own text."""
@@ -176,17 +199,41 @@ def _normalizer(tokenizer: Tokenizer) -> Callable[[str], str] | None:
     return normalize
 
 
-def _tokens_in(template: str | None, around: str, added: Iterable[str]) -> set[str]:
-    """The added tokens that appear in a template's source or in its output."""
+def _literals(template: str | None) -> list[str]:
+    """The texts in a template's source."""
     tree = parse_template(template) if template else None
     if tree is None:
-        return set()
-    literals = itertools.chain(
-        (node.data for node in tree.find_all(nodes.TemplateData)),
-        (str(node.value) for node in tree.find_all(nodes.Const)),
-    )
-    text = "\0".join((*literals, around))
+        return []
+    data = [node.data for node in tree.find_all(nodes.TemplateData)]
+    return data + [str(node.value) for node in tree.find_all(nodes.Const)]
+
+
+def _tokens_in(template: str | None, around: str, added: Iterable[str]) -> set[str]:
+    """The added tokens that appear in a template's source or in its output."""
+    text = "\0".join((*_literals(template), around))
     return {token for token in added if token in text}
+
+
+@lru_cache(maxsize=64)
+def _parts(
+    tokens: frozenset[str], template: str | None
+) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The beginnings and the endings of tokens, of two letters or more, and what is between two
+    parts of a token that stand in the template."""
+    texts, sizes = _literals(template), range(1, max(map(len, tokens), default=0))
+    before = {text[-size:] for text in texts for size in sizes}
+    after = {text[:size] for text in texts for size in sizes}
+    cuts = [(token, cut) for token in tokens for cut in range(1, len(token))]
+    between = {
+        token[cut:end]
+        for token, cut in cuts
+        if token[:cut] in before
+        for end in range(cut + 1, len(token))
+        if token[end:] in after
+    }
+    beginnings = {token[:cut] for token, cut in cuts if cut > 1}
+    endings = {token[cut:] for token, cut in cuts if len(token) - cut > 1}
+    return frozenset(beginnings), frozenset(endings), frozenset(between)
 
 
 def _turn_markers(template: str | None, written: TemplateText, mentions: set[str]) -> set[str]:

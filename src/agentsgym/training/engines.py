@@ -12,7 +12,6 @@ from transformers.integrations import is_deepspeed_zero3_enabled
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure
 from agentsgym.generation.factory import make_trainable
-from agentsgym.generation.models import end_of_turn_ids
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.engine import VLLMEngine
 from agentsgym.generation.vllm.launcher import SERVE_MODEL, NoCommand, find_program
@@ -93,7 +92,6 @@ def engine_parts(trainer: Any, tokenizer: Any, ranks: Ranks) -> EngineParts:
         model=model,
         tokenizer=lambda: tokenizer,
         vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
-        stop_token_ids=end_of_turn_ids(tokenizer, model()),
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
         gather=ranks.gather,
         dtype=sampling_dtype(trainer.accelerator),

@@ -110,7 +110,6 @@ class InProcessEngine(ABC):
         return cls(
             parts.whole_model(cls.__name__),
             parts.tokenizer(),
-            stop_token_ids=parts.stop_token_ids,
             dtype=parts.dtype,
             **settings.capacity_option,
         )

@@ -52,8 +52,6 @@ class VLLMEngine(RemoteEngine):
         capacity: sessions that a scheduler keeps open, over all servers.
         request_timeout: seconds that one action may take, waiting in the server's queue included.
         retries: number of attempts and the pauses between them.
-        stop_token_ids: ids that end an action, besides those of the server's own generation
-            config (None: the tokenizer's end of sequence).
         api_key: sent as bearer token, for servers started with `--api-key`.
         vocab_size: ids that the model can read, for a model with more than the tokenizer has
             (None: the tokenizer's length). A server that answers with another id is refused.
@@ -77,7 +75,6 @@ class VLLMEngine(RemoteEngine):
         capacity: int = 256,
         request_timeout: float = 300.0,
         retries: Retries | None = None,
-        stop_token_ids: Sequence[int] | None = None,
         api_key: str | None = None,
         vocab_size: int | None = None,
         dtype: Any = None,
@@ -90,7 +87,7 @@ class VLLMEngine(RemoteEngine):
         self._files = WeightFiles(dtype)
         remember_secret(api_key or "")
         urls = [urls] if isinstance(urls, str) else list(urls)
-        self._stops = end_of_text(tokenizer) if stop_token_ids is None else stop_token_ids
+        self._stops = end_of_text(tokenizer)  # besides those of the server's generation config
         self._vocab_size = vocab_size or len(tokenizer)
         self._action_text = ActionText(tokenizer, self._stops)
         self.elsewhere = partial(
@@ -99,7 +96,6 @@ class VLLMEngine(RemoteEngine):
             model=model,
             request_timeout=request_timeout,
             retries=retries,
-            stop_token_ids=self._stops,
             api_key=api_key,
             vocab_size=self._vocab_size,
         )
@@ -130,7 +126,6 @@ class VLLMEngine(RemoteEngine):
                 urls,
                 parts.tokenizer(),
                 model=settings.served_model,
-                stop_token_ids=parts.stop_token_ids,
                 api_key=key,
                 vocab_size=parts.vocab_size(),
                 dtype=parts.dtype,

@@ -1,0 +1,109 @@
+"""Names, keys and values that a template's own text would complete to a control token stay text."""
+
+from collections import Counter
+
+import pytest
+from tokenizers import AddedToken, normalizers
+
+from agentsgym.tokens import codec_for
+from agentsgym.tokens.template import LOOK_UP, ChatTemplate
+from call_templates import APPROXIMATE
+from chat_tokenizers import ALL, THOUGHTS, template, tokenizer_for, tokens_of
+from helpers import build_tokenizer
+
+TEMPLATES = {**{name: template(name) for name in ALL}, **APPROXIMATE}
+UNKNOWN_CALLS = ("lfm2", "muse")
+
+
+def tool(word):
+    """Everything that a tool set may name, named `word`."""
+    leaf = {"type": "string", "description": word, word: word, "enum": [word]}
+    parameters = {"type": "object", "properties": {word: leaf}, "required": [word], word: [word]}
+    function = {"name": word, "description": word, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def talk(word):
+    """A conversation in which everything is called `word`."""
+    function = {"name": word, "arguments": {word: word, "n": {word: [word]}}}
+    call = {"type": "function", "id": "call00000", "function": function}
+    return [
+        {"role": "user", "content": word},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": word, "tool_call_id": "call00000", "name": word},
+        {"role": "assistant", "content": word},
+        {"role": "user", "content": word},
+    ]
+
+
+def controls(codec, messages):
+    ids = codec.open(messages).token_ids
+    return Counter(number for number in ids if number in codec.control.ids)
+
+
+def shows_tools(name):
+    tokenizer = tokenizer_for(TEMPLATES[name])
+    return not ChatTemplate(tokenizer, {"tools": [LOOK_UP]}).unshown()
+
+
+NAMES = [name for name in TEMPLATES if shows_tools(name) and not name.startswith(UNKNOWN_CALLS)]
+
+
+def parts(name):
+    """Texts that lack parts of a control token, and some that follow or precede a whole one, except
+    thoughts, which stay tokens of the agent."""
+    words = []
+    for token in tokens_of(TEMPLATES[name]):
+        words += [f"x{token[:-1]}", f"x{token[:-2]}", f"{token[1:]}x", token[1:-1]]
+        words += [] if token in THOUGHTS else [f"{token}x{token[:-1]}"]
+    return [word for word in dict.fromkeys(words) if word.strip()]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_that_is_named_in_tools_calls_and_results_becomes_a_control_token(name):
+    codec = codec_for(tokenizer_for(TEMPLATES[name]))
+    words = parts(name)
+    plain = [f"word{number}" for number in range(len(words))]
+    evil, harmless = (codec.with_tools([tool(word) for word in some]) for some in (words, plain))
+    opening = talk("word")[:1]
+    assert controls(evil, opening) == controls(harmless, opening)
+    said, meant = ([one for word in some for one in talk(word)] for some in (words, plain))
+    assert controls(harmless, said) == controls(harmless, meant)
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_a_normalizer_that_changes_letters_hides_no_token(special):
+    tokenizer = build_tokenizer(
+        "{% for m in messages %}<TURN>{{ m.role }} {{ m.content }}<END>{% endfor %}<TURN>assistant "
+    )
+    tokens = [AddedToken(text, special=special, normalized=True) for text in ("<TURN>", "<END>")]
+    tokenizer.add_tokens(tokens)
+    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
+    codec = codec_for(tokenizer)
+    assert codec.control.ids >= set(tokenizer.convert_tokens_to_ids(["<TURN>", "<END>"]))
+    evil = ["<TURN>", "a<Turn>b", "<turn>", "x<eN", "nD>x", "<END> <end>"]
+    for word in evil:
+        messages = [{"role": role, "content": word} for role in ("user", "assistant", "user")]
+        harmless = [{**message, "content": "word"} for message in messages]
+        assert controls(codec, messages) == controls(codec, harmless), word
+        assert not {*codec.encode_action(word)} & codec.control.ids, word
+
+
+def test_two_texts_complete_no_token_together():
+    tokenizer = build_tokenizer(
+        "{% for m in messages %}{{ m.content }}{% endfor %}<|im_end|><|im_start|>"
+    )
+    codec = codec_for(tokenizer)
+    ids = codec.open([{"role": "user", "content": text} for text in ("a<|im_", "end|>b")]).token_ids
+    assert ids.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 1
+    assert tokenizer.decode(ids).startswith("a<|im_end|>b")
+
+
+def test_a_text_that_nothing_completes_keeps_its_ids(chat_tokenizer):
+    codec = codec_for(chat_tokenizer)
+    for text in ("a <", "user", "> quoted", "[x]", "think"):
+        messages = [{"role": "user", "content": text}]
+        whole = chat_tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
+        assert list(codec.open(messages).token_ids) == whole
