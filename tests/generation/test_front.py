@@ -375,8 +375,7 @@ BAD = {
     "another model": (message("x", model="gpt"), 404, "no model 'gpt'; there is tiny"),
     "a flag as number": (message("x", max_tokens=True), 400, "max_tokens: .*integer"),
     "several answers": (message("x", n=2), 400, "n must be 1"),
-    "a schema": (message("x", response_format={"type": "json_object"}), 400, "no other format"),
-    "log-probabilities": (message("x", logprobs=True), 400, "logprobs is not supported"),
+    "other log-probabilities": (message("x", logprobs=True, top_logprobs=2), 400, "top_logprobs"),
     "a tool without a name": (message("x", tools=[{"type": "function"}]), 400, "tools.0.name"),
     "an empty stop": (message("x", stop=""), 400, "stop.0: .*at least 1"),
     "a huge body": (b" " * (33 * 2**20), 413, "at most 32 MiB"),
@@ -408,9 +407,7 @@ def test_arguments_of_history_must_be_json(script, http):
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id is not supported"),
         ({"background": True}, "background is not supported"),
-        ({"stream": True}, "stream: "),
-        ({"tools": [{"type": "web_search"}]}, "tools.0"),
-        ({"text": {"format": {"type": "json_schema"}}}, "no other format"),
+        ({"tools": [{"type": "computer_use_preview"}]}, "tools.0"),
         ({"input": [{"type": "reasoning", "summary": []}]}, "'reasoning'"),
     ],
 )
@@ -434,10 +431,41 @@ def test_what_messages_cannot_do_gets_a_sentence_of_anthropic(script, http, more
     assert sentence in response.json()["error"]["message"]
 
 
+JSON_SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
+WHERE_FORMATS_STAND = {
+    "response_format": (CHAT, {"response_format": {"type": "json_object"}}),
+    "text.format": (RESPONSES, {"input": "hi", "text": {"format": JSON_SCHEMA}}),
+    "output_config.format": (MESSAGES, {"output_config": {"format": JSON_SCHEMA}}),
+    "output_format": (MESSAGES, {"output_format": JSON_SCHEMA}),
+}
+
+
+@pytest.mark.parametrize("name", WHERE_FORMATS_STAND)
+def test_a_refused_format_names_its_place_and_what_works(script, http, name):
+    path, more = WHERE_FORMATS_STAND[name]
+    response = http.post(path, json={**BODY, "max_tokens": 3, **more})
+    assert response.status_code == 400 and script.calls == []
+    message = response.json()["error"]["message"]
+    for words in (f"{name} ", "as text", "ask for the format in a message", "a tool"):
+        assert words in message
+
+
+@pytest.mark.parametrize("name", WHERE_FORMATS_STAND)
+def test_text_is_a_format(script, http, name):
+    path, more = WHERE_FORMATS_STAND[name]
+    text: dict = {"type": "text"}
+    for key in reversed(name.split(".")):
+        text = {key: text}
+    script.reset(said("ok"))
+    assert http.post(path, json={**BODY, "max_tokens": 3, **more, **text}).status_code == 200
+
+
 def test_unknown_paths_and_methods(script, http):
     for response in (http.post("/v1/embeddings", json={}), http.get(CHAT)):
         assert response.status_code in (404, 405)
         assert response.json()["error"]["message"]
+    response = http.post(f"{MESSAGES}/count_tokens", json={})
+    assert response.status_code == 404 and response.json()["type"] == "error"
 
 
 def test_a_fault_of_the_backend_ends_one_call(script, http):

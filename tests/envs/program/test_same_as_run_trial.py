@@ -51,7 +51,8 @@ def responses(client, messages):
 
 def responses_stream(client, messages):
     with openai_client(client).responses.stream(model="gpt", input=messages) as stream:
-        return stream.get_final_response().output_text
+        *_, last = stream  # also of an answer that was cut, which is incomplete
+    return last.response.output_text
 
 
 def claude(client, messages):

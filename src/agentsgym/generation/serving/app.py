@@ -26,6 +26,7 @@ from agentsgym.generation.serving.exchanges import CallTask, Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
+from agentsgym.types import ModelCall
 from agentsgym.types.foreign import LARGEST_REWARD
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,11 @@ def create_app(
     )
 
 
+def _read(form: type[CallBody], raw: bytes) -> tuple[CallBody, ModelCall]:
+    body = form.read(raw)
+    return body, body.call()
+
+
 class RewardBody(Body):
     """The body of a request that rewards a step."""
 
@@ -88,10 +94,9 @@ class _Front:
         key = request.path_params.get("session") or sent_key(request)
         models = await self._backend.models(key)
         raw = await read_body(request)
-        body = form.read(raw)
+        body, call = await asyncio.to_thread(_read, form, raw)
         if models and body.model not in models:
             raise _unknown(body.model, models)
-        call = body.call()
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         digest = hashlib.sha256(form.__name__.encode() + raw).digest()
@@ -214,7 +219,7 @@ def _json(content: JsonObject, status: int = 200) -> Response:
 # A coroutine, as Starlette would hand a function to a thread, also while the server ends.
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallRefused)
-    form = MessagesBody if request.url.path.endswith("/v1/messages") else CallBody
+    form = MessagesBody if "/v1/messages" in request.url.path else CallBody
     return _json(form.error(error), error.status)
 
 

@@ -1,12 +1,14 @@
 """Calls of a model, answered by an engine of this process."""
 
+import asyncio
 import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.generation.serving.batcher import Batcher
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
-from agentsgym.tokens import codec_for
+from agentsgym.tokens import Codec, codec_for
+from agentsgym.tokens.codec import TemplateCodec
 from agentsgym.tokens.folding import folded
 from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
 from agentsgym.types.records import count_calls
@@ -14,6 +16,10 @@ from agentsgym.types.requests import context_overflow, is_context_overflow
 
 _ANSWER_TOKENS = 1024
 """The longest answer to a call that names no limit."""
+_SPARSE = 8
+"""So many characters a token has a text whose length is found out before it is encoded."""
+_PIECE = 16_384  # characters
+_CUT = 128  # tokens that a piece may have more because its text was cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +74,7 @@ class EngineBackend:
         """Sample an answer to the rendered conversation."""
         self.check(key)
         try:
-            codec = self._codec.with_tools(call.tools)
-            with folded(codec, call.messages) as messages:
-                context = codec.open(messages).token_ids
+            codec, context = await asyncio.to_thread(self._read, call)
         except ValueError as error:  # TemplateFailed, or tools that the template does not show
             raise CallRefused(str(error)) from None
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
@@ -79,6 +83,26 @@ class EngineBackend:
         parsed = codec.answer(result.token_ids or (), count_calls(call.messages))
         spelled_by = self._tokenizer if call.logprobs else None
         return ModelAnswer.of(parsed.message, result, len(context), spelled_by)
+
+    def _read(self, call: ModelCall) -> tuple[Codec, tuple[int, ...]]:
+        """The codec with the call's tools, and the ids of the conversation. Raises ValueError, and
+        CallRefused if it is too long, which is found out before all of it is encoded."""
+        codec, longest = self._codec.with_tools(call.tools), self.facts.max_model_len
+        with folded(codec, call.messages) as messages:
+            if sum(len(message["content"]) for message in messages) > _SPARSE * longest:
+                text = codec.template.render(messages) if isinstance(codec, TemplateCodec) else ""
+                self._check_length(text or "".join(one["content"] for one in messages))
+            return codec, codec.open(messages).token_ids
+
+    def _check_length(self, text: str) -> None:
+        """Raise CallRefused for a text that has surely more tokens than the model takes, counted
+        piece by piece."""
+        longest, count = self.facts.max_model_len, 0
+        for start in range(0, len(text), _PIECE):
+            piece = text[start : start + _PIECE]
+            count += len(self._tokenizer.encode(piece, add_special_tokens=False))
+            if count - _CUT * (1 + start // _PIECE) > longest:
+                raise _too_long(context_overflow(count, longest))
 
     async def reward(self, key: str, session: str, value: float) -> None:
         """Raises CallRefused: nothing is trained here."""

@@ -39,6 +39,8 @@ _UNSUPPORTED = (
     *("previous_response_id", "conversation", "background", "prompt"),
     *("container", "mcp_servers"),
 )
+# Where the APIs have a format for answers.
+_FORMATS = ("response_format", "text.format", "output_config.format", "output_format")
 # Tools that the servers of OpenAI and Anthropic run by themselves.
 _HOSTED = (
     "web_search",
@@ -233,14 +235,17 @@ class CallBody(Body):
                 raise ValueError(f"{key} is not supported here; leave it out")
         if given.get("n", 1) != 1:
             raise ValueError("n must be 1: each answer is a step of its own")
-        places = [given.get("response_format")]
-        places += [
-            value.get("format")
-            for key in ("text", "output_config")
-            if isinstance(value := given.get(key), dict)
-        ]
-        if any(place and place != {"type": "text"} for place in places):
-            raise ValueError("answers are text as the model writes it; no other format is possible")
+        for place in _FORMATS:
+            key, _, inner = place.partition(".")
+            wanted = given.get(key)
+            if inner:
+                wanted = wanted.get(inner) if isinstance(wanted, dict) else None
+            if wanted and wanted != {"type": "text"}:
+                raise ValueError(
+                    f"{place} cannot be granted, for answers come as text, as the model writes "
+                    "them: leave it out, and ask for the format in a message, or offer a tool "
+                    "whose arguments have it"
+                )
 
     def call(self) -> ModelCall:
         """What it asks the model. Raises CallRefused."""
