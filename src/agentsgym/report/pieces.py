@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.atomic import opened
 from agentsgym.runs.models.builtin import builtin_folder
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ def load_pieces(path: Path | None, required: bool = False) -> Pieces:
     try:
         from tokenizers import Tokenizer
 
-        if file.stat().st_size > _MOST_BYTES:
+        with opened(file) as stored:
+            data = stored.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES:
             raise ValueError("it is too large")
-        return Pieces(Tokenizer.from_file(str(file)))
+        return Pieces(Tokenizer.from_buffer(data))
     except Exception as error:  # the Rust library raises bare Exceptions
         if required:
             raise ConfigError(f"{file} is not a tokenizer: {error}") from None

@@ -19,13 +19,14 @@ from agentsgym.runs.files import (
     read_summary,
     read_token_records,
 )
-from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.atomic import DamagedFile, read_bytes
 from agentsgym.runs.files.directory import dataset_of
 from agentsgym.runs.files.records import NewerFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links
 from agentsgym.training.settings import TrainSettings
 from agentsgym.types import Rollout
+from agentsgym.types.foreign import number
 from agentsgym.types.token_records import TokenRecord
 
 _UNREADABLE = (DamagedFile, NewerFormat, OSError)
@@ -212,16 +213,14 @@ class Source:
 
     def _config(self, problems: list[str]) -> str:
         def read(path: Path) -> str:
-            return path.read_bytes()[:_MOST_CONFIG].decode(errors="replace")
+            return read_bytes(path, _MOST_CONFIG).decode(errors="replace")
 
         return self._read(self.directory.config, read, "", problems)
 
     def _read(self, path: Path, read: Callable[[Path], T], absent: T, problems: list[str]) -> T:
         """What a file contains, or `absent`."""
-        if not path.is_file():
-            return absent
         try:
-            return read(path)
+            return read(path) if path.is_symlink() or path.exists() else absent
         except _UNREADABLE as error:
             problems.append(str(error))
             return absent
@@ -246,6 +245,5 @@ def columns(lines: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def _number(value: Any) -> float | None:
-    if type(value) not in (int, float) or not math.isfinite(value):
-        return None
-    return float(f"{value:.6g}")
+    read = None if isinstance(value, bool) else number(value)
+    return float(f"{read:.6g}") if read is not None and math.isfinite(read) else None

@@ -83,6 +83,9 @@ def model_damage(folder: Path) -> str | None:
 
 
 def _first_problem(folder: Path, patterns: Sequence[str]) -> str | None:
+    for file in folder.iterdir():
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            return f"{file.name} is no file"  # such as a pipe, which loaders would wait for
     for pattern in patterns:
         for file in sorted(folder.glob(pattern)):
             try:

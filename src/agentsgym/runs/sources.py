@@ -10,6 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from agentsgym.runs.files import DamagedFile, RunDirectory, read_summary
+from agentsgym.runs.files.atomic import read_bytes
 from agentsgym.runs.settings import RunConfig, parse_config
 from agentsgym.types.names import ConfigError
 
@@ -54,7 +55,7 @@ def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunCo
         raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
     with suppress(FileNotFoundError, DamagedFile):  # resuming mends these
         read_summary(directory.summary)
-    data = load_yaml(directory.config.read_bytes(), str(directory.config))
+    data = load_yaml(read_bytes(directory.config), str(directory.config))
     data = {**data, "output_dir": str(run_dir)}
     return parse_config(merge(data, overrides or {}))
 

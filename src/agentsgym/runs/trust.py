@@ -153,9 +153,10 @@ def check_links(directory: Path) -> None:
     """Raise ConfigError for a link that leads out of a directory."""
     for folder, folders, files in os.walk(directory):
         for link in filter(Path.is_symlink, (Path(folder, name) for name in (*folders, *files))):
-            if not is_under(link.resolve(), [directory.resolve()]):
+            target = real_path(link)
+            if not is_under(target, [directory.resolve()]):
                 raise ConfigError(
-                    f"{link} is a link to {link.resolve()}, outside of {directory}; if you trust "
+                    f"{link} is a link to {target}, outside of {directory}; if you trust "
                     "it, add --trust"
                 )
 

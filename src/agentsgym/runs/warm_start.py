@@ -27,7 +27,7 @@ from agentsgym.generation.settings import EngineParts
 from agentsgym.rollout import play
 from agentsgym.runs.checkpoints import save_model
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
-from agentsgym.runs.files.atomic import write_text
+from agentsgym.runs.files.atomic import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
@@ -354,7 +354,7 @@ class WarmStart:
 
     def _figures(self) -> dict[str, Any]:
         try:
-            figures = json.loads(self._path.read_bytes())
+            figures = json.loads(read_bytes(self._path))
         except (FileNotFoundError, ValueError, RecursionError):
             return {}
         return figures if isinstance(figures, dict) else {}

@@ -130,7 +130,7 @@ def with_modules_of(trust: Trust, *names: str) -> Trust:
 
 def real_path(path: str | Path) -> Path:
     """The absolute path with variables, `~`, links and `..` resolved."""
-    return Path(os.path.expandvars(path)).expanduser().resolve()
+    return Path(os.path.realpath(Path(os.path.expandvars(path)).expanduser()))
 
 
 def is_under(real: Path, directories: Iterable[Path]) -> bool:

@@ -2,9 +2,11 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 
 class DamagedFile(ValueError):
@@ -46,6 +48,20 @@ def naming(path: Path) -> Iterator[None]:
 def _name(error: BaseException, path: Path) -> None:
     if isinstance(error, OSError) and error.errno is not None and error.filename is None:
         error.filename = str(path)
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file of a run, opened to be read. Raises DamagedFile for what is no file, such as a pipe,
+    which might never end; OSError for what can't be opened."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise DamagedFile(f"{path} is no file")
+    return path.open("rb")
+
+
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """What a file of a run holds, or its first `most` bytes. Raises the errors of `opened`."""
+    with opened(path) as file:
+        return file.read(most)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.atomic import DamagedFile, opened
 from agentsgym.runs.files.records import KEY, VERSION, NewerFormat, check_version
 
 _MOST_BYTES = 1 << 31
@@ -41,8 +41,8 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None
 def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """The row groups of a file. Raises DamagedFile if it can't be read or has other columns,
     NewerFormat if a newer agentsgym wrote it, FileNotFoundError if there is none."""
-    with path.open("rb") as opened, reading(path):
-        file = pq.ParquetFile(opened)
+    with opened(path) as stored, reading(path):
+        file = pq.ParquetFile(stored)
         _check(file, schema, path)
         for number in range(file.num_row_groups):
             yield file.read_row_group(number, use_threads=False).select(schema.names)

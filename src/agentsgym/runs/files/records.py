@@ -3,13 +3,14 @@ logged optimizer step or evaluation. Every record has the version of its format 
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation, Passes
-from agentsgym.runs.files.atomic import DamagedFile, naming, write_text
+from agentsgym.runs.files.atomic import DamagedFile, naming, read_bytes, write_text
 from agentsgym.types.text import masked, plain, short_repr
 
 KEY, VERSION = "schema", 1
@@ -52,7 +53,7 @@ class JsonRecord(BaseModel):
         """The record in a file. Raises DamagedFile if it is none, NewerFormat if a newer agentsgym
         wrote it."""
         try:
-            data = json.loads(path.read_bytes())
+            data = json.loads(read_bytes(path))
             if not isinstance(data, dict):
                 raise DamagedFile(f"it holds a {type(data).__name__}, not an object")
             check_version(data.pop(KEY, 1), path)
@@ -156,9 +157,10 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
 
     Raises NewerFormat if a newer agentsgym wrote it.
     """
-    if not path.exists():
-        return
-    for text in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+    stored = b""
+    with suppress(FileNotFoundError):
+        stored = read_bytes(path)
+    for text in stored.decode(errors="replace").split("\n"):
         try:
             line = plain(json.loads(text))
             if isinstance(line, dict) and isinstance(line.get("step"), int) and "phase" in line:
