@@ -12,12 +12,17 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
 
 from agentsgym.types.text import error_text, mask_secrets, named_error, visible
 
 # Without emoji: ":warning:" in an observation stays text.
 out = Console(highlight=False, emoji=False)
 err = Console(stderr=True, highlight=False, emoji=False)
+
+_NARROW, _WIDEST = 10, 10_000
+"""Columns of a terminal: what is left of a text that wraps, and more than any table has."""
 
 BAD_USAGE, FAILURE, INTERRUPTED = 2, 1, 130
 # Messages of libraries that need another package.
@@ -40,6 +45,23 @@ def shown(text: str) -> str:
 def line(text: str) -> None:
     """Print untrusted text as one line, however wide."""
     out.print(shown(text), soft_wrap=True)
+
+
+def print_table(table: Table) -> None:
+    """Print a table. If the terminal is too narrow for it, headings and texts wrap; a column that
+    says `no_wrap`, of numbers, does not, and the table may be wider than the terminal."""
+    wide = out.options.update(max_width=_WIDEST)
+    needed = Measurement.get(out, wide, table).maximum
+    if needed > out.width:
+        for column in table.columns:
+            cells = [Measurement.get(out, wide, cell).maximum for cell in column.cells]
+            natural = max([Measurement.get(out, wide, column.header).maximum, *cells])
+            kept = max([min(natural, _NARROW), *(cells if column.no_wrap else [])])
+            needed -= natural - kept
+            if column.no_wrap:
+                column.width, column.no_wrap, column.overflow = kept, False, "fold"
+        table.width = max(needed, out.width)
+    out.print(table, crop=False)
 
 
 def tell(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, shown
+from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, shown
 from agentsgym.credit import find_estimator
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
@@ -108,7 +108,7 @@ def _print(lines: list[StepCredit], names: tuple[str, ...], used: str | None) ->
         values = (f"{line.credit[name]:+.3f}" for name in names)
         table.add_row(place, _short(line.action), f"{line.reward:.4g}", *values)
     out.print("Credit per step" + " (episode.step)" * several + ":")
-    out.print(table)
+    print_table(table)
     if used is not None:
         out.print(shown(f"The run was trained with {used}."))
     out.print("agentsgym view shows the same token by token, in the browser.")

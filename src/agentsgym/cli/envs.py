@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from rich.table import Table
 
-from agentsgym.cli.console import line, out, shown
+from agentsgym.cli.console import line, out, print_table, shown
 from agentsgym.envs.builtin import KNOWN
 from agentsgym.types.names import install_command
 
@@ -21,7 +21,7 @@ def envs() -> None:
         if env.extra is not None and not installed:
             missing.setdefault(install_command(env.extra), []).append(name)
         table.add_row(name, "yes" if installed else "no", shown(env.help))
-    out.print(table)
+    print_table(table)
     for command, names in missing.items():
         out.print(f"\nTo install {', '.join(names)}:")
         line(command)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries
+from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, quiet_libraries
 from agentsgym.cli.options import (
     SettingsArgument,
     TrustOption,
@@ -159,7 +159,7 @@ def _one(
         data = plain_data(played.evaluation) | {"passes": [plain_data(one) for one in of_passes]}
         print_json(data | {"other_references": references})
     else:
-        out.print(evaluation_table(model, run.env, played.evaluation, of_passes, references))
+        print_table(evaluation_table(model, run.env, played.evaluation, of_passes, references))
     _refuse_if_all_failed(played)
 
 
@@ -190,7 +190,7 @@ def _compare(
         print_json(data)
     else:
         title = f"{model} against {other} on {run.env}"
-        out.print(comparison_table(model, other, result, title))
+        print_table(comparison_table(model, other, result, title))
 
 
 def _refuse_if_all_failed(played: Played) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, quiet_libraries, tell
+from agentsgym.cli.console import BAD_USAGE, fail, print_json, print_table, quiet_libraries, tell
 from agentsgym.cli.options import split_settings
 from agentsgym.cli.players import PlayOptions
-from agentsgym.cli.tables import compared, plain_data, share, wide_table
+from agentsgym.cli.tables import FINDING, compared, plain_data, share, wide_table
 from agentsgym.evaluation import Comparison, Evaluation, Information, Played, compare, information
 from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import contestant, other_references
@@ -66,9 +66,9 @@ def evaluate_suite(
         print_json(data)
     else:
         part = ", in part" if "eval.episodes" in options.settings else ""
-        out.print(suite_table(f"{model} on {suite.name} ({suite.digest}){part}", figures))
+        print_table(suite_table(f"{model} on {suite.name} ({suite.digest}){part}", figures))
         for name, games in versus.items():
-            out.print(_comparison(model, name, games))
+            print_table(_comparison(model, name, games))
     for played in (first, *second):
         if all(one.evaluation.failures == one.evaluation.episodes for one in played.values()):
             raise fail("every rollout failed")
@@ -186,7 +186,7 @@ def _comparison(model: str, other: str, games: Mapping[str, Comparison]) -> Tabl
     if left := sum(one.left_out for one in games.values()):
         notes.append(f"{left} left out because a side failed")
     title = f"reward, {model} against {other}"
-    return wide_table(title, ("", model, other, "difference", "finding"), rows, notes)
+    return wide_table(title, ("", model, other, "difference", FINDING), rows, notes)
 
 
 def _estimate(value: float | None, bounds: tuple[float | None, float | None]) -> str:

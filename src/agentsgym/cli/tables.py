@@ -13,6 +13,7 @@ from agentsgym.runs.files import Summary
 from agentsgym.types.text import plain
 
 Interval = tuple[float | None, float | None] | None
+FINDING = "finding"
 Line = tuple[str, list[str]]
 """The name of a figure, and its value in each column."""
 
@@ -57,7 +58,7 @@ def _figures(
     table = Table(title=shown(title), title_justify="left", show_header=len(columns) > 1)
     table.add_column()
     for name in columns:
-        table.add_column(shown(name), justify="right")
+        table.add_column(shown(name), justify="right", no_wrap=True)
     for name, values in _lines(list(columns.values())):
         table.add_row(name, *values)
         if name == "reference player":
@@ -143,11 +144,13 @@ def wide_table(
     rows: Iterable[Sequence[str]],
     notes: Sequence[str] = (),
 ) -> Table:
-    """Rows, of which the first cell is the name, below `heads`; the notes stand below."""
+    """Rows, of which the first cell is the name and others are numbers, but for a "finding", below
+    `heads`; the notes stand below."""
     table = Table(title=shown(title), title_justify="left", box=SIMPLE_HEAD, padding=0)
     for place, head in enumerate(heads):
         justify: Literal["left", "right"] = "right" if place else "left"
-        table.add_column(shown(head), justify=justify, no_wrap=True)
+        numbers = place > 0 and head != FINDING
+        table.add_column(shown(head), justify=justify, no_wrap=numbers, overflow="fold")
     for row in rows:
         table.add_row(*map(shown, row))
     table.caption, table.caption_justify = shown("\n".join(notes)), "left"
@@ -170,7 +173,7 @@ def comparison_table(first: str, second: str, result: Comparison, title: str) ->
     if result.left_out:
         pairs += f", {result.left_out} left out because a side failed"
     notes = (pairs, "First minus second; 95 % intervals in brackets.")
-    return wide_table(title, ("", first, second, "difference", "finding"), rows, notes)
+    return wide_table(title, ("", first, second, "difference", FINDING), rows, notes)
 
 
 def compared(name: str, one: Difference, first: str, second: str, form: str) -> list[str]:

@@ -10,7 +10,16 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, err, fail, out, quiet_libraries, shown
+from agentsgym.cli.console import (
+    BAD_USAGE,
+    INTERRUPTED,
+    err,
+    fail,
+    out,
+    print_table,
+    quiet_libraries,
+    shown,
+)
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
@@ -215,7 +224,7 @@ def _run_to_resume(
 def _show(summary: Summary, config: RunConfig) -> None:
     out.print()
     if summary.before or summary.after:
-        out.print(summary_table(summary))
+        print_table(summary_table(summary))
     times = ", ".join(f"{name} {duration(value)}" for name, value in summary.phases.items())
     out.print(f"{duration(summary.seconds)} in total: {times}.")
     if summary.status == "interrupted":
@@ -239,11 +248,11 @@ def _print_estimate(config: RunConfig) -> None:
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("memory")
-    table.add_column(justify="right")
+    table.add_column(justify="right", no_wrap=True)
     for part, value in estimate.memory.items():
         if value:
             table.add_row(part, _size(value), style="bold" if part == "peak" else None)
-    out.print(table)
+    print_table(table)
     guess = " (guessed: train.max_rollout_tokens bounds them)" if estimate.guessed else ""
     out.print(
         f"\nA step: {estimate.rollouts} rollouts of at most {estimate.tokens} "
