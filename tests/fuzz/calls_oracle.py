@@ -67,6 +67,9 @@ def _row_for(
     openings: list[tuple[Any, Any]],
 ) -> ExpectedRow:
     same_tools = [one for one in reversed(answered) if one.tools == call.tools]
+    again = [one for one in same_tools if _stripped(one.prompt) == _stripped(call.messages)]
+    if again:
+        return _copy(rows, again[0].row, again[0].parts, "retry")
     continued = [one for one in same_tools if _begins(call.messages, one.talk)]
     if continued:
         longest = max(len(one.talk) for one in continued)
@@ -77,9 +80,6 @@ def _row_for(
         ended = row.parts[one.parts][0][-1] == tokenizer.eos_token_id
         row.parts.append((_ids(tokenizer, _between(call.messages[longest:], ended)), None))
         return row
-    again = [one for one in same_tools if _stripped(one.prompt) == _stripped(call.messages)]
-    if again:
-        return _copy(rows, again[0].row, again[0].parts, "retry")
     tools = [tools for opening, tools in openings if opening == _opening(call.messages)]
     known = "history" if call.tools in tools else "tools"
     begins = (known if tools else "conversation") if openings else "episode"

@@ -210,6 +210,31 @@ def test_bodies_that_are_no_json_and_other_routes_are_refused(served):
     assert httpx.get(f"{served.url}/v1/nothing").status_code == 404
 
 
+PATHS = {
+    "a long path": "/" + "x" * 100_000,
+    "a long name in a path": "/tmp/" + "x" * 3000,
+    "a path below a file": f"{__file__}/x",
+    "no character": "/\0",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_a_path_that_cannot_be_read_is_refused_in_few_words(served, name, caplog):
+    bodies = {
+        "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": PATHS[name]},
+        "/collective_rpc": {"method": "reload_weights", "kwargs": {"weights_path": PATHS[name]}},
+    }
+    for path, body in bodies.items():
+        answer = served.post(path, **body)
+        assert answer.status_code == 400
+        assert len(answer.json()["error"]["message"]) < 5000
+    name = served.post("/v1/load_lora_adapter", lora_name="n" * 100_000, lora_path="/nowhere")
+    assert name.status_code == 400 and len(name.text) < 5000
+    assert sum(len(record.getMessage()) for record in caplog.records) < 5000
+    assert served.post().status_code == 200
+
+
 def test_a_key_is_wanted_everywhere_but_at_health(serve, connect):
     served = serve(key="key-of-the-test")
     assert httpx.get(f"{served.url}/health").status_code == 200

@@ -121,6 +121,19 @@ def test_the_same_call_again_is_a_retry_with_the_same_context():
     assert second.spans[0].start == start and second.token_ids[:start] == first.token_ids[:start]
 
 
+def test_a_later_call_again_is_a_retry_too():
+    program = Program()
+    talk = program.call(user("Go."), answer="Where?")
+    program.call(*talk, user("North."), answer="Why?")
+    again = program.call(*talk, user("North."), answer="Yes.")
+    program.call(*again, user("Then go."), answer="I go.")
+    program.call(*talk, user("South."), answer="No.")
+    assert begun(program) == [("episode", [0, 1]), ("retry", [2, 3]), ("branch", [4])]
+    first, second, _ = program.transcript.rows
+    start = first.spans[1].start
+    assert second.spans[0].start == start and second.token_ids[:start] == first.token_ids[:start]
+
+
 def test_a_withdrawn_call_leaves_no_tokens():
     program = Program()
     talk = program.call(user("Go."), answer="Where?")

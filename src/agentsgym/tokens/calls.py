@@ -84,16 +84,16 @@ class CallTranscript(Transcript):
 
     def _extend(self, call: ModelCall, keys: Sequence[_Key]) -> None:
         """Go on with the row that the call continues, or begin one."""
+        if earlier := self._prompts.get(keys[-1]):
+            self._copy(earlier.row, earlier.span.start, "retry")
+            self._text = earlier.text
+            return
         last = len(call.messages) - 1
         for at in reversed(range(last)):
             if keys[at + 1] in self._answers:
                 self._continue(self._answers[keys[at + 1]], call.messages, last - at)
                 return
-        if earlier := self._prompts.get(keys[-1]):
-            self._copy(earlier.row, earlier.span.start, "retry")
-            self._text = earlier.text
-        else:
-            self._open(call.messages, self._reason(call, keys[0]))
+        self._open(call.messages, self._reason(call, keys[0]))
 
     def answer(self, action: GenerationResult, call: ModelCall) -> ParsedAnswer:
         """The answer to `call` as the program gets it."""

@@ -25,6 +25,7 @@ from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 T = TypeVar("T")
 _Answer = Callable[[Request], Awaitable[Any]]
 _Id = Annotated[int, Field(ge=0, lt=2**31)]
+_Path = Annotated[str, Field(max_length=4096)]
 _Texts = Annotated[list[str], BeforeValidator(lambda value: value or [])]
 # With these off, log-probabilities are those of the whole distribution.
 _OFF: dict[str, Any] = {
@@ -59,14 +60,14 @@ class CompletionBody(Body):
 class AdapterBody(Body):
     """The body of /v1/load_lora_adapter."""
 
-    lora_name: str = Field(min_length=1)
-    lora_path: str
+    lora_name: str = Field(min_length=1, max_length=1000)
+    lora_path: _Path
 
 
 class ReloadArguments(Body):
     """Where weights are."""
 
-    weights_path: str
+    weights_path: _Path
 
 
 class RpcBody(Body):
@@ -79,7 +80,7 @@ class RpcBody(Body):
 class VersionBody(Body):
     """The body of /update_weight_version."""
 
-    new_version: str
+    new_version: str = Field(max_length=1000)
 
 
 class VLLMApi:
@@ -223,10 +224,10 @@ async def _while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _valid(work: Awaitable[T]) -> T:
-    """What `work` returns; a ValueError refuses the request."""
+    """What `work` returns; a ValueError, or a file that can't be read, refuses the request."""
     try:
         return await work
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise CallRefused(str(error)) from None
 
 
