@@ -84,9 +84,8 @@ def test_the_sdist_holds_the_repository(tracked, unpacked):
 
 def test_the_wheel_holds_the_package_and_its_data(tracked, built):
     files = {name for name in zipfile.ZipFile(built / WHEEL).namelist() if PACKED not in name}
-    package = {name.removeprefix("src/") for name in tracked if name.startswith("src/agentsgym/")}
-    assert files == package
-    assert {"agentsgym/presets/quickstart.yaml", "agentsgym/py.typed"} <= files
+    assert files == {name.removeprefix("src/") for name in tracked if name.startswith("src/")}
+    assert {"agentsgym/presets/quickstart.yaml", "agentsgym_v1/__init__.py"} <= files
 
 
 def test_the_wheel_holds_every_license(tracked, built):

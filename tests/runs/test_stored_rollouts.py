@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
 
 import pandas
@@ -43,6 +45,25 @@ def write(run_dir, rollouts, phase="train", step=0, **info):
     writer = RolloutWriter(run_dir)
     writer(rollouts, {"phase": phase, "step": step, "advantages": None} | info)
     return writer
+
+
+def test_columns_do_not_depend_on_how_numpy_spells_an_array():
+    """numpy 2.5 has a TypeAliasType in the place of an alias of `ndarray`."""
+    changed = (
+        "import numpy as np, numpy.typing; from typing_extensions import *; T = TypeVar('T'); "
+        "array = TypeAliasType('NDArray', np.ndarray[Any, np.dtype[T]], type_params=(T,)); "
+        "numpy.typing.NDArray = array; "
+    )
+    shown = "from agentsgym.runs.files.columns import SCHEMA; print(SCHEMA)"
+    codes = ("", changed)
+    schemas = [
+        subprocess.run(
+            [sys.executable, "-c", code + shown], check=True, capture_output=True, text=True
+        ).stdout
+        for code in codes
+    ]
+    assert schemas[0] == schemas[1]
+    assert "child 0, token_ids: list<element: int32 not null>" in schemas[0]
 
 
 def test_sampled_rollouts_come_back_equal(tmp_path, sampled):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.envs.dataset import tasks_of
+from agentsgym.envs.extras import installed
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.factory import choose
 from agentsgym.generation.http import read_key
@@ -194,7 +195,7 @@ def _check_ready(engine: EngineSettings, *, training: bool = True) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that the result depends on."""
-    packages = ("torch", "trl", "transformers", "numpy")
-    installed = {name: importlib.metadata.version(name) for name in packages}
-    return {"python": platform.python_version(), "agentsgym": __version__, **installed}
+    """Versions of the packages that the result depends on, as far as they are installed."""
+    packages = filter(installed, ("torch", "trl", "transformers", "numpy"))
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": platform.python_version(), "agentsgym": __version__, **found}

@@ -3,9 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import torch
-
-from agentsgym.training.induction import write_induction_heads
 from agentsgym.training.warm_start_settings import Pieces, TinySettings
 
 PAD, END, USER, SYSTEM, AGENT = "<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>"
@@ -97,7 +94,10 @@ def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 
     """A `LlamaForCausalLM` in float32 with tied embeddings, its weights drawn from `seed`, with
     induction heads if the settings say so. The global random state does not change.
     """
+    import torch
     from transformers import LlamaConfig, LlamaForCausalLM
+
+    from agentsgym.training.induction import write_induction_heads
 
     config = config or TinySettings()
     llama = LlamaConfig(

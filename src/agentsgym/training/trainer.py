@@ -47,7 +47,7 @@ from agentsgym.training.tasks import Curriculum, read_training_set, training_tas
 from agentsgym.training.teacher import teacher_of
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
-from agentsgym.training.trl_settings import refuse_arguments
+from agentsgym.training.trl_settings import refuse_arguments, refuse_settings
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, TrainableEngine
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink", "TokenSink"]
@@ -106,6 +106,8 @@ class GRPOEnvTrainer(TRLBase):
         check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:
             check_reference(model, args.beta)
+        # TRL 1.16 refuses it for a model without experts, on which it has no effect.
+        given, args.router_aux_loss_coef = args.router_aux_loss_coef, 0.0
         super().__init__(
             model=model,
             args=args,
@@ -114,6 +116,8 @@ class GRPOEnvTrainer(TRLBase):
             processing_class=processing_class,
             **trl,
         )
+        args.router_aux_loss_coef = given
+        refuse_settings(args, self.model)
         rendering = template_options(self.tokenizer, args.chat_template, self.chat_template_kwargs)
         if self.accelerator.is_main_process:
             log_properties(self.tokenizer, rendering)

@@ -44,8 +44,10 @@ _REFUSED = {
     "trl.async_prefetch": "set agentsgym.max_staleness",
     "trl.use_data_producer": "set agentsgym.max_staleness",
 }
-# Settings that Axolotl's section `trl` has, but does not hand to the trainer.
-_FORGOTTEN = ("chat_template_kwargs", "generation_kwargs")
+# What TRL 1.9 has otherwise, where nobody sets it.
+_DEFAULTS = {"router_aux_loss_coef": 0.0, "use_bias_correction_kl": True}
+# Settings of Axolotl's section `trl` that it does not hand to the trainer, and one of `_DEFAULTS`.
+_PASSED = ("chat_template_kwargs", "generation_kwargs", "use_bias_correction_kl")
 
 
 class AgentsgymArgs(BaseModel):
@@ -139,8 +141,8 @@ class Plugin(BasePlugin):  # type: ignore[misc]
         """Arguments in the place of Axolotl's. With one rollout per evaluation task, no batch of
         an evaluation has to be divisible; the trainer has `eval_rollouts`."""
         written = cfg.trl or {}
-        forgotten = {name: written[name] for name in _FORGOTTEN if written.get(name)}
-        return {"num_generations_eval": 1, **forgotten}
+        passed = {name: written[name] for name in _PASSED if written.get(name) is not None}
+        return {"num_generations_eval": 1, **_DEFAULTS, **passed}
 
 
 def section_of_this_run() -> AxolotlSection:

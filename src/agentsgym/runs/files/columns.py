@@ -10,10 +10,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import NoneType, UnionType
-from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.parquet import list_of
@@ -50,7 +60,17 @@ class StoredRollout:
 
 # -- columns --------------------------------------------------------------------------------------
 
-_KINDS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+# Arrow's type for values of a type hint, or of a generic one by its origin: a text for words, and
+# for free-form data, as JSON. An array is compared whole: numpy's versions spell it differently.
+_KINDS: dict[Any, pa.DataType] = {
+    **dict.fromkeys((str, Literal, Mapping, list), pa.string()),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    NDArray[np.int32]: list_of(pa.int32()),
+    NDArray[np.float32]: list_of(pa.float32()),
+    NDArray[np.float64]: list_of(pa.float64()),
+}
 _NOT_STORED: dict[type, set[str]] = {Row: {"session_id", "group", "rollout", "failed"}}
 """Fields that follow from the rollout."""
 
@@ -75,15 +95,12 @@ def _field(name: str, hint: Any) -> pa.Field:
 
 
 def _kind(hint: Any) -> pa.DataType:
-    """Arrow's type for values of a type hint; a text for words, and for free-form data, as JSON."""
-    origin, arguments = get_origin(hint), get_args(hint)
+    origin = get_origin(hint)
     if origin is tuple:
-        return list_of(_kind(arguments[0]))
-    if origin is np.ndarray:
-        return list_of(pa.from_numpy_dtype(get_args(arguments[1])[0]))
+        return list_of(_kind(get_args(hint)[0]))
     if is_dataclass(hint) or is_typeddict(hint):
         return pa.struct(_fields(hint))
-    return _KINDS.get(hint, pa.string())
+    return _KINDS[hint if hint in _KINDS else origin]
 
 
 _OF_A_STORED = ("phase", "step", "dataset")
