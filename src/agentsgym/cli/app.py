@@ -16,7 +16,7 @@ COMMANDS = {
     "play": "Play an environment yourself, or watch an agent.",
     "view": "Look at a run in the browser: curves, conversations, every token with its numbers.",
     "doctor": "Name what goes wrong in a run, with the numbers that show it and what to try.",
-    "credit": "Show the credit that each estimator would assign in a run, or measure estimators.",
+    "credit": "Show the credit that each estimator would assign in a run.",
     "export": "Write a run's rollouts as a dataset for supervised or preference training with TRL.",
     "merge": "Write the LoRA adapter of a run and its base model as one plain model directory.",
     "serve": "Serve an environment to the clients of OpenEnv.",
