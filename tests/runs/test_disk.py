@@ -1,5 +1,6 @@
 """Runs on a disk that takes no more, and runs that somebody else writes."""
 
+import json
 import os
 import resource
 import subprocess
@@ -70,7 +71,47 @@ def test_a_disk_that_fills_up_in_training_leaves_a_run_that_goes_on(workplace, s
     sentence = one_sentence(result)
     assert "train --resume runs/toy" in sentence
     assert read_summary(RUN / "summary.json").status == "failed"
-    again = train_run(load_run(RUN), resume=True)
+    again = train_run(load_run(RUN), resume=True, restart=True)
     assert (again.status, again.steps) == ("finished", 6)
     assert [line["step"] for line in read_metrics(RUN / "metrics.jsonl")] == [1, 2, 3, 4, 5, 6]
     assert not list(RunDirectory(RUN).root.rglob("*.part"))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a file system of a size in kB."""
+    mounted = []
+
+    def mount(kilobytes: int) -> Path:
+        place = tmp_path / "disk"
+        place.mkdir()
+        options = ["-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)]
+        if os.geteuid() or subprocess.run(["mount", *options], capture_output=True).returncode:
+            pytest.skip("this user may mount nothing")
+        mounted.append(place)
+        return place
+
+    yield mount
+    for place in mounted:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.mark.parametrize("size", [64, 1000])
+def test_a_full_disk_is_named(workplace, small_disk, invoke, size):
+    """64 kB end it in the rollouts, 1 MB in a checkpoint; the model alone has 0.7 MB."""
+    disk = small_disk(size)
+    result = invoke("train", "toy.yaml", "train.save_steps=2", "--output", str(disk / "run"))
+    assert result.exit_code == 1, result.output
+    (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert "no space left" in sentence.lower() and str(disk / "run") in sentence
+    assert "enforce" not in sentence and "--resume" in sentence
+    summary = read_summary(disk / "run/summary.json")
+    assert summary.status == "failed" and "no space left" in summary.error.lower()
+
+
+def test_an_evaluation_on_a_full_disk_is_interrupted(workplace, small_disk, invoke):
+    disk = small_disk(24)
+    where = ("--env", "digit.DigitEnv", "--output", str(disk / "eval"))
+    result = invoke("eval", "model", *where, "--episodes", "128")
+    assert result.exit_code == 1 and "No space left" in result.stderr, result.output
+    assert json.loads((disk / "eval/evaluation.json").read_text())["status"] == "interrupted"

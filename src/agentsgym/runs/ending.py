@@ -1,10 +1,14 @@
 """The error that ends a run: in its summary, and in a sentence."""
 
+import errno
+import os
+import shutil
 import time
 from contextlib import suppress
 
 from agentsgym.envs import ConfigError
 from agentsgym.rollout import EveryRolloutFailed
+from agentsgym.runs.checkpoints import checkpoint_damage
 from agentsgym.runs.files import RunDirectory, Summary
 from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.settings import RunConfig
@@ -17,11 +21,14 @@ _NOTICE = 1.0
 """Seconds in which a rank that failed writes its error, if another one notices at once."""
 
 
-def note_end(error: BaseException, summary: Summary, config: RunConfig, ranks: Ranks) -> None:
-    """Write the error that ended the run to its summary, if it can still be written, and add to it
-    what to do. Rank 0 writes the summary; another rank that failed leaves it the error in a file,
-    before its end lets rank 0 notice."""
+def note_end(
+    error: BaseException, summary: Summary, config: RunConfig, ranks: Ranks
+) -> BaseException:
+    """Write the error that ended the run to its summary, and return it with what to do. Rank 0
+    writes the summary; another rank that failed leaves it the error in a file, before its end lets
+    rank 0 notice. Of a full disk the unfinished checkpoint is removed, and the error says so."""
     directory = RunDirectory(config.directory)
+    error = _of_full_disk(error, directory)
     interrupted = isinstance(error, KeyboardInterrupt)
     text = None if interrupted else mask_secrets(one_sentence(error))
     with suppress(OSError):
@@ -30,7 +37,7 @@ def note_end(error: BaseException, summary: Summary, config: RunConfig, ranks: R
                 text = _error_of_another(directory) or text
             summary.status = "interrupted" if interrupted else "failed"
             summary.error = text
-            summary.write(directory.summary)
+            summary.write_end(directory.summary)
         elif text is not None and not isinstance(error, OtherRankFailed):
             write_text(directory.rank_error(ranks.rank), text)
     if is_context_overflow(text):
@@ -40,6 +47,27 @@ def note_end(error: BaseException, summary: Summary, config: RunConfig, ranks: R
     elif not isinstance(error, ConfigError):
         when = "" if interrupted else "once that is mended, "
         error.add_note(f"{when}{resume_command(config)} continues from the last checkpoint")
+    return error
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITERS = ("inline_container", "PytorchStreamWriter", os.strerror(errno.ENOSPC))
+
+
+def _of_full_disk(error: BaseException, directory: RunDirectory) -> BaseException:
+    """The error itself, or if it is a library's for a file that found no room, that in words."""
+    text, is_disk = str(error), isinstance(error, OSError) and error.errno in _FULL
+    if not (is_disk or any(sign in text for sign in _WRITERS)):
+        return error
+    for _, folder in directory.all_checkpoints()[:1]:
+        if checkpoint_damage(folder) is not None:
+            with suppress(OSError):
+                remove(folder)
+    if isinstance(error, OSError) and error.filename is not None:
+        return error
+    free = shutil.disk_usage(directory.root).free // 1_000_000
+    reason = f"No space left on device, or a limit on the size of files ({free} MB are free)"
+    return OSError(errno.ENOSPC, reason, str(directory.root))
 
 
 def _error_of_another(directory: RunDirectory) -> str | None:

@@ -50,8 +50,10 @@ class SavedEvaluation:
     def interrupt(self) -> None:
         """Write what there is, unless the evaluation is finished."""
         if self._file.status == "running":
-            self._flush()
-            self._write("interrupted")
+            try:
+                self._flush()
+            finally:
+                self._write("interrupted")
 
     def _flush(self) -> None:
         if self._waiting:
@@ -64,7 +66,8 @@ class SavedEvaluation:
         self._file.seconds = round(self._file.seconds + now - self._begun, 3)
         self._begun = now
         self._file.status = status
-        self._file.write(RunDirectory(self._root).evaluation)
+        write = self._file.write if status == "running" else self._file.write_end
+        write(RunDirectory(self._root).evaluation)
 
 
 def _write(root: Path, rollouts: Sequence[Rollout], part: str | None = None) -> Path:

@@ -156,8 +156,10 @@ class TrainingRun:
             with naming_lost_ranks(), answering(self._env, self.progress.note):
                 self._phases()
         except BaseException as error:
-            note_end(error, self._summary, self._config, self.ranks)
-            raise
+            ended = note_end(error, self._summary, self._config, self.ranks)
+            if ended is error:
+                raise
+            raise ended from error
         finally:
             gc.unfreeze()
         self._write_summary()
