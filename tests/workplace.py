@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import helpers
-from agentsgym.runs import Progress
+from agentsgym.runs import Progress, StepReport
 from chat_server import ChatServer
 
 RUN_YAML = """\
@@ -30,10 +30,14 @@ eval: {episodes: 32}
 
 
 class Notes(Progress):
-    """Keeps the notes of a run."""
+    """Keeps the notes and the reports of a run."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.reports: list[StepReport] = []
+
+    def step(self, report: StepReport) -> None:
+        self.reports.append(report)
 
     def note(self, text: str) -> None:
         self.notes.append(text)

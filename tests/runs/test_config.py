@@ -116,13 +116,33 @@ def test_trainer_settings():
     settings = train_settings(parse_config(base | {"train": train}))
     assert (settings.max_steps, settings.seed, settings.logging_steps) == (3, 4, 1)
     assert settings.output_dir == "runs/run/checkpoints" and settings.report_to == []
-    assert train_settings(parse_config(base | {"max_seconds": 60})).max_steps == 1_000_000
     with pytest.raises(ConfigError, match="nothing ends this run"):
         train_settings(parse_config(base))
     with pytest.raises(ConfigError, match=r"'train.learning_rat'; did you mean .*learning_rate'"):
         train_settings(parse_config(base | {"train": {"max_steps": 1, "learning_rat": 1}}))
     with pytest.raises(ConfigError, match="train: loss_type must be"):
         train_settings(parse_config(base | {"train": {"max_steps": 1, "loss_type": "bnpo"}}))
+
+
+def timed(**train):
+    base = {"env": "TwentyQuestions", "max_seconds": 60}
+    return train_settings(parse_config(base | {"train": train}))
+
+
+def test_a_schedule_needs_the_number_of_steps():
+    """Of a run that only time limits, the rate would fall over a million steps."""
+    assert timed().lr_scheduler_type == "constant"
+    assert timed(warmup_steps=5).lr_scheduler_type == "constant_with_warmup"
+    assert timed(lr_scheduler_type="inverse_sqrt").lr_scheduler_type == "inverse_sqrt"
+    assert timed(max_steps=9).lr_scheduler_type == "linear"
+    assert timed(num_train_epochs=2).lr_scheduler_type == "linear"
+    for train in (
+        {"lr_scheduler_type": "linear"}, {"lr_scheduler_type": "cosine"},
+        {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 0.1},
+        {"save_steps": 0.25}, {"eval_strategy": "steps", "eval_steps": 0.5},
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=rf"{list(train)[-1]}=.* depends on the number of"):
+            timed(**train)
 
 
 def test_the_named_environment_may_be_imported_and_no_other():

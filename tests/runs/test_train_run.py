@@ -152,9 +152,21 @@ def test_resuming_a_finished_run_only_evaluates_again(config):
 
 
 def test_time_limits_a_run(config):
+    progress = Notes()
     run = config(max_seconds=0.01, **{"train.max_steps": 500})
-    summary = train_run(run)
+    summary = train_run(run, progress=progress)
     assert (summary.status, summary.stop_reason, summary.steps) == ("finished", "max_seconds", 1)
+    assert [(report.step, report.max_steps) for report in progress.reports] == [(1, 500)]
+    assert any("step 1 of 500" in note and "max_seconds=N" in note for note in progress.notes)
+
+
+def test_a_run_that_only_time_limits_has_no_number_of_steps(config):
+    progress = Notes()
+    timed = config(max_seconds=0.01, **{"train.max_steps": None, "train.learning_rate": 1e-2})
+    del timed.train["max_steps"]
+    train_run(timed, progress=progress)
+    assert [(report.step, report.max_steps) for report in progress.reports] == [(1, None)]
+    assert not any("max_seconds=N" in note for note in progress.notes)
 
 
 def test_a_run_without_signal_says_why_it_stopped(config):

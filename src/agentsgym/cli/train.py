@@ -233,7 +233,9 @@ def _show(summary: Summary, config: RunConfig) -> None:
             f"[bold]{shown(resume_command(config))}[/]"
         )
         return
-    out.print(f"Training ended after {summary.steps} steps: {shown(str(summary.stop_reason))}.")
+    most = config.train.get("max_steps")
+    steps = f"{summary.steps} of {most}" if most else str(summary.steps)
+    out.print(f"Training ended after {steps} steps: {shown(str(summary.stop_reason))}.")
     out.print(
         f"Everything is in [bold]{shown(str(config.directory))}[/]: summary.json, "
         "learning-curve.png, metrics.jsonl, rollouts/, checkpoints/, model/."

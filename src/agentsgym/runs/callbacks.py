@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from agentsgym.runs.files import MetricsFile, RolloutWriter
+from agentsgym.runs.from_config import NO_LIMIT
 from agentsgym.runs.processes import handled
 from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.settings import RunConfig
@@ -187,10 +188,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
     def _report(self, state: Any, values: Mapping[str, Any]) -> StepReport:
         by_steps = state.global_step / max(state.max_steps, 1)
         by_time = self._time_share()
-        timed = by_time > by_steps
         return StepReport(
             step=state.global_step,
-            max_steps=None if timed else state.max_steps,
+            max_steps=None if state.max_steps >= NO_LIMIT else state.max_steps,
             share=max(by_steps, by_time),
             seconds=values["seconds"],
             values=values,

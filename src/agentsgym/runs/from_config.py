@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,7 +62,9 @@ def run_tasks(env: MultistepEnv, data: DataSettings, which: Literal["train", "ev
 
 # -- the trainer -----------------------------------------------------------------------------------
 
-_NO_LIMIT = 1_000_000  # steps, if only time limits the run
+NO_LIMIT = 1_000_000
+"""`max_steps` of the trainer where only time limits a run."""
+_ENDLESS = ("constant", "constant_with_warmup", "inverse_sqrt", "reduce_lr_on_plateau", "greedy")
 _DEFAULTS: dict[str, Any] = {
     # Seconds. Others wait while one process plays or learns, and a launcher ends them with it.
     "ddp_timeout": 24 * 3600,
@@ -111,7 +114,7 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     if "max_steps" not in values and "num_train_epochs" not in values:
         if config.max_seconds is None:
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
-        values["max_steps"] = _NO_LIMIT
+        values |= {"max_steps": NO_LIMIT, **_endless_schedule(config.train)}
     _check_ready(config.engine)
     try:
         settings = GRPOEnvConfig(**values)
@@ -124,6 +127,23 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     if config.answerer is not None:
         _check_ready(config.answerer.as_engine(), training=False)
     return settings
+
+
+def _endless_schedule(train: Mapping[str, Any]) -> dict[str, Any]:
+    """The schedule of a run whose number of steps nobody knows. Raises ConfigError for a setting
+    that depends on the number."""
+    kind = str(train.get("lr_scheduler_type") or "")
+    shares = ("warmup_steps", "warmup_ratio", "save_steps", "eval_steps", "logging_steps")
+    named = [key for key in shares if 0 < (train.get(key) or 0) < 1]
+    if named or kind not in ("", *_ENDLESS):
+        key = named[0] if named else "lr_scheduler_type"
+        raise ConfigError(
+            f"train.{key}={train[key]} depends on the number of steps, and max_seconds alone ends "
+            "this run: set train.max_steps too, or a number of steps and one of the schedules "
+            f"{', '.join(_ENDLESS)}"
+        )
+    warm = "constant_with_warmup" if train.get("warmup_steps") else "constant"
+    return {"lr_scheduler_type": kind or warm}
 
 
 def _check_gpus(device: str) -> None:

@@ -200,7 +200,9 @@ class RunConfig(Section):
         "is legal and hardly any group has signal.",
     )
     max_seconds: Positive | None = Field(
-        default=None, description="End RL at the next generation boundary after that time."
+        default=None,
+        description="End RL at the next generation boundary after that time. Without a number of "
+        "steps the learning rate is constant.",
     )
     checkpoint_seconds: Positive = Field(
         default=180.0,

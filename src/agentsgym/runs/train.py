@@ -38,7 +38,7 @@ from agentsgym.runs.files import (
     read_summary,
 )
 from agentsgym.runs.files.atomic import remove, write_text
-from agentsgym.runs.from_config import make_env, run_tasks, train_settings, versions
+from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_settings, versions
 from agentsgym.runs.launch import Launch, check_processes
 from agentsgym.runs.lock import claim
 from agentsgym.runs.models.load import template_remark
@@ -50,7 +50,7 @@ from agentsgym.runs.resuming import check_progress, check_same_data, check_same_
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
 from agentsgym.runs.sources import load_run
-from agentsgym.runs.trust import check_links, trusted
+from agentsgym.runs.trust import check_links, resume_command, trusted
 from agentsgym.runs.warm_start import (
     EVALUATED,
     PROBE,
@@ -380,6 +380,12 @@ class TrainingRun:
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = sum(self.ranks.gather([self._writer.agent_tokens]))
         self._summary.stop_reason = stop_reason
+        if stop_reason == "max_seconds" and (most := trainer.state.max_steps) < NO_LIMIT:
+            self.progress.note(
+                f"max_seconds={self._config.max_seconds:g} is used up after step "
+                f"{self._summary.steps} of {most}; {resume_command(self._config)} max_seconds=N "
+                "goes on"
+            )
         save_model(trainer, self._directory.model)
 
     def _close(self, status: Literal["interrupted", "finished"]) -> None:
