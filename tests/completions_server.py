@@ -25,7 +25,8 @@ class CompletionsServer(LocalServer):
     requests were open. `raw` makes it answer as vLLM does by default, with log-probabilities at
     temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights. With a
     `key` it answers under /v1 only to those who send it.
-    `names` are those of its model, `length` is its context.
+    `names` are those of its model, `length` is its context. With `one_seed` it ignores the seeds
+    that it is sent.
     """
 
     def __init__(
@@ -43,7 +44,9 @@ class CompletionsServer(LocalServer):
         port: int = 0,
         names: tuple[str, ...] = ("tiny",),
         length: int = 512,
+        one_seed: bool = False,
     ) -> None:
+        self.one_seed = one_seed
         self._length = length
         self.fault = fault
         self.raw = raw
@@ -171,17 +174,20 @@ class CompletionsServer(LocalServer):
         if body["top_k"] == 1:  # the engine asks what the log-probabilities are
             logprobs = {"token_logprobs": [-1.0 if self.raw else 0.0]}
             return web.json_response({"choices": [{"logprobs": logprobs}]})
-        self.completions += 1
-        spoiled = await self._spoil(request, self.fault(self.completions))
-        if spoiled is not None:
-            return spoiled
+        if body["user"] != "probe":
+            self.completions += 1
+            spoiled = await self._spoil(request, self.fault(self.completions))
+            if spoiled is not None:
+                return spoiled
         if "prompt_logprobs" in body:
             choice = {"prompt_logprobs": self._scores(body["prompt"])}
             return web.json_response({"choices": [choice]})
         sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
-        generation = GenerationRequest("", body["prompt"], sampling, seed=body["seed"])
+        seed = 0 if self.one_seed else body["seed"]
+        generation = GenerationRequest("", body["prompt"], sampling, seed=seed)
         result = await self._batcher.ask(generation)
-        self.served.append((body["model"], tuple(body["prompt"])))
+        if body["user"] != "probe":
+            self.served.append((body["model"], tuple(body["prompt"])))
         if result.error is not None:
             return web.json_response({"error": {"message": result.error}}, status=400)
         choice = {

@@ -72,3 +72,17 @@ def connect(tokenizer: Any):
     yield make
     for engine in made:
         engine.close()
+
+
+@pytest.fixture
+def beside(tokenizer: Any):
+    """Returns a function that makes an engine as another process of an engine's training does."""
+    made = []
+
+    def make(learner: VLLMEngine) -> VLLMEngine:
+        made.append(learner.elsewhere(tokenizer))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()

@@ -2,8 +2,6 @@
 
 import copy
 import re
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +15,11 @@ from generation_helpers import QUICK, ask, assert_exact, requests
 from agentsgym.child_process import free_ports
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.serving.listening import ServerThread
 from agentsgym.generation.vllm.weights import WeightSyncError
-from agentsgym.runs.serve_model import application, load_engine
-from agentsgym.runs.settings import ModelSettings
 from agentsgym.types import GenerationRequest, WeightUpdate
 from agentsgym.types.requests import is_context_overflow
 from helpers import CHATML, build_tokenizer, random_llama
+from serve_process import Served, ServeProcess
 
 peft = pytest.importorskip("peft")
 
@@ -44,25 +40,6 @@ def folder(model, tokenizer, tmp_path_factory):
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
-
-
-class Served:
-    """The application of a model in a thread."""
-
-    def __init__(self, folder, **options):
-        self.engine = load_engine(ModelSettings(path=str(folder), dtype="float32"), 16)
-        app, self.batcher = application(self.engine, "m", max_model_len=400, **options)
-        self.server = ServerThread(app)
-        self.url = self.server.url
-
-    def post(self, path="/v1/completions", key=None, **body):
-        body = {"model": "m", "prompt": [5, 6]} | body
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return httpx.post(self.url + path, json=body, headers=headers, timeout=30)
-
-    def close(self):
-        self.server.close()
-        self.batcher.close()
 
 
 @pytest.fixture
@@ -346,30 +323,10 @@ def test_a_call_is_rendered_by_the_models_own_template(served, tokenizer, monkey
         client.chat.completions.create(model="m", messages=messages, tools=[tool])
 
 
-class Process:
-    """`agentsgym serve-model` as a process."""
-
-    def __init__(self, folder, port, *more):
-        command = ("-P", "-m", "agentsgym", "serve-model", str(folder), "--port", str(port))
-        self.process = subprocess.Popen([sys.executable, *command, "--threads", "1", *more])
-        self.url = f"http://127.0.0.1:{port}"
-
-    def ready(self):
-        wait_until(self._answers, 120)
-        return self
-
-    def _answers(self):
-        assert self.process.poll() is None
-        try:
-            return httpx.get(f"{self.url}/health").status_code == 200
-        except httpx.TransportError:
-            return False
-
-
 @pytest.mark.slow
 def test_a_server_that_is_killed_and_comes_back_costs_retries_only(folder, connect, tokenizer):
     [port] = free_ports(1)
-    first = Process(folder, port, "--served-model-name", "m").ready()
+    first = ServeProcess(folder, port, "--served-model-name", "m").ready()
     engine = connect(first, retries=Retries(attempts=100, first_delay=0.2, longest_delay=0.5))
     clean = ask(engine, requests(6, 40))
     engine.submit(requests(6, 40))
@@ -377,16 +334,15 @@ def test_a_server_that_is_killed_and_comes_back_costs_retries_only(folder, conne
     first.process.wait()
     second = []
     starter = threading.Thread(
-        target=lambda: second.append(Process(folder, port, "--served-model-name", "m"))
+        target=lambda: second.append(ServeProcess(folder, port, "--served-model-name", "m"))
     )
     starter.start()
     results = {}
     while len(results) < 6:
         results |= {result.session_id: result for result in engine.poll()}
     starter.join()
-    second[0].process.terminate()
     assert {n: r.token_ids for n, r in results.items()} == {
         n: r.token_ids for n, r in clean.items()
     }
     assert engine.stats.extra["retries"] > 0
-    second[0].process.wait(20)
+    second[0].end()

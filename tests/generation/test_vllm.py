@@ -130,6 +130,11 @@ def test_logprobs_at_another_temperature_are_refused(serve, connect) -> None:
         connect(serve(raw=True))
 
 
+def test_a_server_that_answers_alike_whatever_the_seed_is_refused(serve, connect) -> None:
+    with pytest.raises(EngineUnavailable, match="two requests with different seeds alike"):
+        connect(serve(one_seed=True))
+
+
 def test_an_address_without_a_server_is_refused(tokenizer) -> None:
     with pytest.raises(EngineUnavailable, match="no vLLM server answers"):
         VLLMEngine("http://127.0.0.1:9", tokenizer, retries=QUICK)

@@ -59,7 +59,7 @@ ENGINES: dict[str, EngineEntry] = {
 }
 """All engines by name."""
 
-_OF_SERVERS = ("urls", "served_model", "key_env")
+_OF_SERVERS = ("urls", "served_model", "key_env", "take_over")
 """What says where servers are."""
 
 
@@ -100,6 +100,8 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
         )
     if entry.remote and not settings.urls and not settings.launch:
         return f"{name} needs engine.urls" + (" or engine.launch" if entry.launches else "")
+    if settings.take_over and not (training and entry.launches):
+        return "engine.take_over is for trainings with servers; leave it out"
     if entry.name == "chat" and not settings.served_model:
         return f"{name} needs engine.served_model"
     for key in ("command", "launch_args"):

@@ -40,8 +40,8 @@ class LoopThread:
         self._finalizer = weakref.finalize(self, _stop, self._loop, self._thread)
 
     def at_end(self, clean_up: CleanUp) -> None:
-        """Await `clean_up()` when the loop ends, after all other work was cancelled. It must not
-        refer to this object."""
+        """Await `clean_up()` when the loop ends, after all other work was cancelled; the last one
+        comes first. It must not refer to this object."""
         self._clean_ups.append(clean_up)
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
@@ -111,7 +111,8 @@ async def _wind_up(clean_ups: list[CleanUp]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.gather(*(clean_up() for clean_up in clean_ups), return_exceptions=True)
+    for clean_up in reversed(clean_ups):
+        await asyncio.gather(clean_up(), return_exceptions=True)
 
 
 def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

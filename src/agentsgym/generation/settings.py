@@ -61,6 +61,10 @@ class EngineSettings(Section):
         default=None,
         description="The environment variable that holds the key for urls; None sends none.",
     )
+    take_over: bool = Field(
+        default=False,
+        description="Whether a training takes servers of urls that another one holds, which ends.",
+    )
     capacity: Count | None = Field(
         default=None,
         description="Sessions that are sampled at once; None: 256 in training, 64 otherwise, 16 at "

@@ -13,6 +13,7 @@ from typing import Any
 from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.vllm.holding import Holder, VLLMServer
 from agentsgym.generation.vllm.launcher import VLLMServers, launched
 from agentsgym.generation.vllm.protocol import (
     EngineUnavailable,
@@ -21,7 +22,7 @@ from agentsgym.generation.vllm.protocol import (
     read_prompt_logprobs,
     refusal,
 )
-from agentsgym.generation.vllm.servers import ServerPool, VLLMServer
+from agentsgym.generation.vllm.servers import ServerPool
 from agentsgym.generation.vllm.weight_files import WeightFiles
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.tokens import ActionText
@@ -58,12 +59,13 @@ class VLLMEngine(RemoteEngine):
         dtype: the torch dtype in which matrices of more bits are written for the servers (None: in
             the model's).
         servers: servers of this process; they are ended when the engine is closed.
-        resume_paused: this is the only process that pauses the servers, to load weights; so one
-            that is paused was left by a learner that ended, and is resumed. Requests of other
-            processes wait there.
+        take_over: load weights also into servers that another training holds, which ends then.
+        holder: the training that the servers are of, in a process that loads no weights (None:
+            that of this engine).
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
-    log-probabilities other than those of `--logprobs-mode processed_logprobs`.
+    log-probabilities other than those of `--logprobs-mode processed_logprobs`, and ServerHeld if
+    another training has one.
     """
 
     def __init__(
@@ -79,7 +81,8 @@ class VLLMEngine(RemoteEngine):
         vocab_size: int | None = None,
         dtype: Any = None,
         servers: VLLMServers | None = None,
-        resume_paused: bool = False,
+        take_over: bool = False,
+        holder: str | None = None,
     ) -> None:
         super().__init__(capacity, key=api_key, timeout=request_timeout, retries=retries)
         self._servers = servers
@@ -90,6 +93,8 @@ class VLLMEngine(RemoteEngine):
         self._stops = end_of_text(tokenizer)  # besides those of the server's generation config
         self._vocab_size = vocab_size or len(tokenizer)
         self._action_text = ActionText(tokenizer, self._stops)
+        self._holder = Holder(self._http, holder, take_over)
+        self._loop.at_end(self._holder.let_go)
         self.elsewhere = partial(
             VLLMEngine,
             urls,
@@ -98,14 +103,15 @@ class VLLMEngine(RemoteEngine):
             retries=retries,
             api_key=api_key,
             vocab_size=self._vocab_size,
+            holder=self._holder.name,
         )
         """Makes an engine over the same servers in another process, from a tokenizer."""
         self.pool = ServerPool(
             urls,
             self._http,
+            self._holder,
             model=model,
             probe_ids=tokenizer.encode("The number is larger", add_special_tokens=False),
-            resume_paused=resume_paused,
         )
         try:
             self._loop.run(self.pool.prepare_all())
@@ -130,7 +136,7 @@ class VLLMEngine(RemoteEngine):
                 vocab_size=parts.vocab_size(),
                 dtype=parts.dtype,
                 servers=servers,
-                resume_paused=parts.learns and parts.rank == 0,
+                take_over=settings.take_over,
                 **settings.capacity_option,
             )
         except BaseException:
@@ -161,13 +167,12 @@ class VLLMEngine(RemoteEngine):
         them; the others get them before they are used again. To replace full weights each server
         is paused: it answers what is open with the old ones and holds back the rest.
 
-        Raises WeightSyncError if servers cannot load them, EngineUnavailable if none answers, and
-        OSError if the directory cannot be written; on every rank.
+        Raises WeightSyncError if servers cannot load them, ServerHeld if another training has one,
+        EngineUnavailable if none answers, and OSError if the directory cannot be written; on every
+        rank.
         """
         if not update.changed:
             return
-        if update.rank != 0 and self.weights is not None:
-            self.adopt(self.weights)  # before `gather`, so before rank 0 loads others
         update.gather([update.rank])
         weights, error = self._publish(update)
         problem = "" if error is None else str(error) or type(error).__name__
@@ -197,14 +202,15 @@ class VLLMEngine(RemoteEngine):
             self._files.prune(weights)
         except Exception as error:
             return None, error
-        return weights, None
+        return self.weights, None
 
     def load(self, weights: Weights) -> None:
         """Serve other weights from now on, from a directory that the servers can read. Open
         requests are answered with their old weights.
 
-        Raises WeightSyncError if a server cannot load them, and EngineUnavailable if none answers.
-        Servers that do not answer are left out; they get the weights before they are used again.
+        Raises WeightSyncError if a server cannot load them, ServerHeld if another training has it,
+        and EngineUnavailable if none answers. Servers that do not answer are left out; they get the
+        weights before they are used again.
         """
         self._loop.run(self.pool.load(weights))
 
@@ -216,8 +222,8 @@ class VLLMEngine(RemoteEngine):
             self._servers.close()
 
     def adopt(self, weights: Weights) -> None:
-        """Use weights that another process of this run has loaded into the servers. It may replace
-        full weights at any time, so the servers are asked which ones sampled an answer."""
+        """Use weights that another process of this training has loaded into the servers, and may
+        replace at any time."""
         self._loop.run(self.pool.follow(weights))
 
     def check_tokenizer(self) -> None:
@@ -256,9 +262,17 @@ class VLLMEngine(RemoteEngine):
             weights = await self.pool.prepare(server)
             body = completion_body(request, weights.model, max_model_len=None, stop_token_ids=())
             answer = await self._send(server, body | {"prompt_logprobs": 0})
+            await self.pool.confirm(server, weights)
             return read_prompt_logprobs(answer, request.token_ids)
 
         return await asyncio.gather(*(score(number, ids) for number, ids in enumerate(rows)))
+
+    def poll(self) -> list[GenerationResult]:
+        """As any engine. Raises ServerHeld once another training has a server."""
+        results = super().poll()
+        if self._holder.lost is not None:
+            raise self._holder.lost
+        return results
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         problem = refusal(request, self.pool.max_model_len)

@@ -33,6 +33,8 @@ _UNTRUNCATED = {
     "n": 1,
 }
 _ZERO = 1e-3  # nats by which rounding may move the log-probability of the only possible token
+_UNLIKELY = -14.0  # nats: one in a million
+_PROBE_TOKENS = 16
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
 
 
@@ -185,6 +187,26 @@ async def check_logprobs(
         f"{url} returns other values than the log-probabilities at the sampling temperature: start "
         "vLLM with --logprobs-mode processed_logprobs"
     )
+
+
+async def check_seeds(client: JsonClient, url: str, model: str, token_id: int) -> None:
+    """Sample with two seeds after a token. Raises EngineUnavailable if the answers are equal and
+    unlikely: all rollouts of a task would begin alike."""
+    answers = []
+    for seed in (1, 2):
+        request = GenerationRequest("probe", [token_id], SamplingParams(_PROBE_TOKENS, 2.0), seed)
+        body = completion_body(request, model, max_model_len=None, stop_token_ids=())
+        answer = await client.post(f"{url}/v1/completions", body, _PROBE_SECONDS)
+        try:
+            read = read_completion(answer, vocab_size=2**31, max_tokens=_PROBE_TOKENS)
+        except MalformedAnswer as error:
+            raise EngineUnavailable(f"{url}: {error}") from None
+        answers.append(read[:2])
+    if answers[0][0] == answers[1][0] and sum(answers[0][1]) < _UNLIKELY:
+        raise EngineUnavailable(
+            f"{url} answers two requests with different seeds alike; it must sample each of them "
+            "anew, with its seed"
+        )
 
 
 async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:

@@ -1,35 +1,37 @@
 """Several vLLM servers: which one a session asks, and that it has the right model and weights.
 
 The invariant: an answer is sampled by the weights that `prepare` returned before it was asked for,
-or `confirm` raises. Full weights are replaced while a server is paused; an adapter has a name of
-its own in each version, so it needs no pause.
+or `confirm` raises. All weights of a server are replaced while it is paused; an adapter has a name
+of its own in each version, so it needs no pause.
 """
 
 import asyncio
 import hashlib
 import logging
-import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from operator import attrgetter
 
-from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable
+from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable, printable
+from agentsgym.generation.vllm.holding import Holder, VLLMServer
 from agentsgym.generation.vllm.protocol import (
     EngineUnavailable,
     check_logprobs,
+    check_seeds,
     served_models,
 )
 from agentsgym.generation.vllm.weights import (
+    UNKNOWN,
+    Mark,
     Weights,
     WeightSyncError,
     load_adapter,
     load_checkpoint,
     paused,
+    read_mark,
     resume_server,
-    weight_tag,
-    weights_of,
 )
 
 logger = logging.getLogger(__name__)
@@ -37,51 +39,35 @@ logger = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5  # between two attempts to bring a dead server back
 
 
-@dataclass(slots=True)
-class VLLMServer:
-    """A server at `url` (without a trailing slash).
-
-    `checked`: since its last failure it was asked what it is, and found to suit us; a server that
-    fails that is not `alive` until it is tried again, last at `tried_at` (monotonic seconds).
-    `weights` are those that new requests ask for, None where unknown.
-    """
-
-    url: str
-    alive: bool = True
-    checked: bool = False
-    weights: Weights | None = None
-    tried_at: float = -math.inf
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class ServerPool:
     """vLLM servers that serve the same model; all coroutines must run in one event loop. A session
     stays with its server, whose prefix cache has its history, while the server is alive.
 
-    `base` is the base model's served name (None: the first server's first). `probe_ids` are
-    token ids for the request that finds out the server's log-probability mode.
-    `resume_paused`: no other process pauses these servers.
+    `base` is the base model's served name (None: the first server's first). `holder` is the
+    training that asks. `probe_ids` are token ids for requests that find out how a server samples.
     """
 
     def __init__(
         self,
         urls: Sequence[str],
         client: JsonClient,
+        holder: Holder,
         *,
         model: str | None,
         probe_ids: Sequence[int],
-        resume_paused: bool = False,
     ) -> None:
         if not urls:
             raise ValueError("at least one server's URL is needed")
         self.servers = [VLLMServer(url.rstrip("/")) for url in dict.fromkeys(urls)]
         self.client = client
+        self.holder = holder
         self.base = model
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
         self._probe_ids = probe_ids
-        self._resume_paused = resume_paused
+        self._loads = False
         self._follows = False  # another process loads the weights, at any time
+        self._read: tuple[int, str] | None = None  # what all servers have that we give no weights
 
     @property
     def alive(self) -> list[VLLMServer]:
@@ -131,24 +117,37 @@ class ServerPool:
 
     async def confirm(self, server: VLLMServer, weights: Weights) -> None:
         """Make sure that `weights` sampled an answer that has just come. Raises Unreachable if
-        others may have, so that the request is repeated, and as `prepare`."""
-        if self.weights is None or self.weights.kind != "checkpoint":
+        others of this training may have, so that the request is repeated, ServerHeld if those of
+        another, and as `prepare`."""
+        before = server.mark
+        if before is None:  # nobody can replace its weights
             return
-        if self._follows:
-            server.weights = await self._held_by(server)
-        if server.weights != weights:
-            raise Unreachable(server.url, "its weights were replaced while it answered")
+        mark = await self.holder.look(server) or Mark()
+        if self.holder.is_foreign(mark) and mark.holder != before.holder:
+            self.holder.refuse(server, mark)
+        if weights.kind == "base":
+            self._read = self._read or before.content
+            if mark.content == before.content == self._read:
+                return
+            raise EngineUnavailable(f"{server.url} got other weights while it was asked")
+        ours = mark.holder == self.holder.name
+        if ours and weights.content in (None, mark.content):
+            return
+        server.weights, server.checked = None, ours
+        raise Unreachable(server.url, "its weights were replaced while it answered")
 
     async def load(self, weights: Weights) -> None:
         """Let all servers load other weights, and wait for those that answer. Open requests, also
-        those of other processes, are answered with their old weights. Raises as `prepare_all`."""
-        self.weights = weights
+        those of other processes, are answered with their old weights. Raises as `prepare_all`, and
+        ServerHeld if another training has a server."""
+        self.weights, self._loads = replace(weights, holder=self.holder.name), True
         await self.prepare_all()
 
     async def follow(self, weights: Weights) -> None:
         """Use weights that another process has loaded into the servers, or may load at any time.
-        Each server is asked which weights it has before it is used and after each answer."""
+        Each server is asked which weights it has before it is used."""
         self.weights, self._follows = weights, True
+        self.holder.name = weights.holder
         self._try_all_again()
         for server in self.servers:
             server.weights = None
@@ -188,30 +187,37 @@ class ServerPool:
         assert weights is not None
         if self._asks_for_weights:
             weights = await self._held_by(server)
-        elif weights.kind == "adapter":
+        elif self._loads:
+            await self.holder.claim(server, weights.path)
+        if weights.kind == "adapter":
+            if server.mark is not None and server.mark.path:
+                raise WeightSyncError(
+                    f"{server.url} has the weights of {printable(server.mark.path)}, not those of "
+                    "the model that the adapter belongs to; start it again"
+                )
             await load_adapter(self.client, server.url, weights)
-        elif weights.kind == "checkpoint":
+        elif self._loads and (server.mark is None or server.mark.content != weights.content):
             await self._replace(server, weights)
         server.weights = weights
 
     async def _replace(self, server: VLLMServer, weights: Weights) -> None:
-        """Load full weights into a server, unless it has them."""
-        if await weight_tag(self.client, server.url) == weights.tag:
-            return
+        """Load full weights into a server."""
         async with paused(self.client, server.url):
             server.weights = None  # an answer that comes from now on may be of either
+            await self.holder.renew(server, path=UNKNOWN)
             await load_checkpoint(self.client, server.url, weights)
-            server.weights = weights
+            await self.holder.renew(server, version=weights.version, path=weights.path)
 
     async def _held_by(self, server: VLLMServer) -> Weights:
         """The weights that another process has loaded into a server. Raises Unreachable if it has
-        none of this run, and WeightSyncError if it cannot tell."""
+        none of this training, and ServerHeld if it has those of another."""
         assert self.weights is not None
-        held = weights_of(await weight_tag(self.client, server.url), self.weights)
-        if held is None:
-            server.weights = None
-            raise Unreachable(server.url, "it has not the weights of this run")
-        return held
+        server.mark = mark = await read_mark(self.client, server.url)
+        if self.holder.is_foreign(mark):
+            self.holder.refuse(server, mark)
+        if mark is None or not mark.holder or mark.path in ("", UNKNOWN):
+            raise Unreachable(server.url, "it has not the weights of this training")
+        return replace(self.weights, version=mark.version, path=mark.path)
 
     async def _check(self, server: VLLMServer) -> None:
         """Check the server's model and its log-probability mode."""
@@ -226,8 +232,11 @@ class ServerPool:
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
-        if self._resume_paused:  # a learner that was killed within a reload has left it so
+        await self.holder.find(server)
+        if self._loads or (server.mark or Mark()).holder != self.holder.name:
+            # A learner that was killed within a reload has left it paused.
             with suppress(HttpError, WeightSyncError):  # outside development mode it cannot be
                 await resume_server(self.client, server.url)
         await check_logprobs(self.client, server.url, self.base, self._probe_ids)
+        await check_seeds(self.client, server.url, self.base, self._probe_ids[0])
         self.weights = self.weights or Weights(0, "base", self.base)

@@ -1,22 +1,26 @@
 """The weights on vLLM servers, and how they are replaced: from disk, without NCCL.
 
 An adapter has a name of its own in each version, so it needs no pause. All weights of a server are
-replaced while it is paused, and it is told their tag, by which other processes know them; that
-needs vLLM 0.31 in development mode.
+replaced while it is paused. A server's weight version is a `Mark` of ours, by which everyone knows
+whose it is and what it has; that needs vLLM 0.31 in development mode. Without it nobody can replace
+all weights of a server.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from agentsgym.generation.http import HttpError, JsonClient, Refused
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from agentsgym.generation.http import HttpError, JsonClient, Refused, printable
 from agentsgym.generation.vllm.protocol import served_models
 
 LOAD_SECONDS = 600.0
-_TAG_SECONDS = 60.0
-_TAG = "agentsgym:"
+_MARK_SECONDS = 60.0
+_OURS = "agentsgym:"
+UNKNOWN = "unknown"
+"""The path of weights that may be parts of two versions."""
 
 
 class WeightSyncError(RuntimeError):
@@ -27,25 +31,65 @@ class WeightSyncError(RuntimeError):
 class Weights:
     """Weights of a `version`: the original ones of the server ("base"), a LoRA "adapter", or a
     full "checkpoint". The latter two are in the directory `path` as the server sees it. `model` is
-    the name under which they are served, `tag` the one by which a server tells that it has them."""
+    the name under which they are served, `holder` the training that loads them (`Mark.holder`)."""
 
     version: int
     kind: Literal["base", "adapter", "checkpoint"]
     model: str
     path: str = ""
+    holder: str = ""
 
     @property
-    def tag(self) -> str:
-        return f"{_TAG}{self.version}:{self.path}"
+    def content(self) -> tuple[int, str] | None:
+        """What a mark says of a server that has them; None: a mark says nothing of adapters."""
+        return None if self.kind == "adapter" else (self.version, self.path)
 
 
-def weights_of(tag: str, like: Weights) -> Weights | None:
-    """The weights that a tag names, of the run that `like` is of; None for others."""
-    version, _, path = tag.removeprefix(_TAG).partition(":")
-    known = (
-        tag.startswith(_TAG) and version.isdigit() and Path(path).parent == Path(like.path).parent
-    )
-    return replace(like, version=int(version), path=path) if known else None
+class Mark(BaseModel):
+    """What a server's weight version says.
+
+    `holder` is the training that has the server, "" if none has, and `where` the directory that it
+    writes to, with its host. A holder renews its mark with another `beat`. The server's own weights
+    were replaced by those of a `version` in the directory `path`; "" if they were not.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    holder: str = Field(default="", max_length=100)
+    where: str = Field(default="", max_length=10_000)
+    beat: int = 0
+    version: int = 0
+    path: str = Field(default="", max_length=10_000)
+
+    @classmethod
+    def of(cls, text: str) -> "Mark":
+        """The mark in a weight version; one of nobody for another's."""
+        with suppress(ValidationError):
+            return cls.model_validate_json(text.removeprefix(_OURS))
+        return cls()
+
+    @property
+    def content(self) -> tuple[int, str]:
+        """What it says of the weights."""
+        return self.version, self.path
+
+    def __str__(self) -> str:
+        return f"the training in {printable(self.where)}"
+
+
+async def read_mark(client: JsonClient, url: str) -> Mark | None:
+    """A server's mark; None if it takes none. Raises Unreachable."""
+    try:
+        answer = await client.get(f"{url}/weight_info", _MARK_SECONDS)
+    except Refused:
+        return None
+    return Mark.of(str(answer.get("weight_version")) if isinstance(answer, dict) else "")
+
+
+async def write_mark(client: JsonClient, url: str, mark: Mark) -> None:
+    """Set a server's mark. Raises as `load_checkpoint`."""
+    version = _OURS + mark.model_dump_json()
+    await _post(client, url, "update_weight_version", new_version=version)
 
 
 @asynccontextmanager
@@ -70,26 +114,9 @@ async def resume_server(client: JsonClient, url: str) -> None:
 async def load_checkpoint(client: JsonClient, url: str, weights: Weights) -> None:
     """Replace all weights of a paused server. Raises WeightSyncError if it does not support that,
     Unreachable if it does not answer."""
-    try:
-        where = {"weights_path": weights.path}
-        await _post(client, url, "collective_rpc", method="reload_weights", kwargs=where)
-        await _post(client, url, "reset_prefix_cache")
-        await _post(client, url, "update_weight_version", new_version=weights.tag)
-    except (HttpError, WeightSyncError):
-        # The server may have parts of two versions: its answers count for neither.
-        with suppress(HttpError, WeightSyncError):
-            broken = f"{_TAG} failed to load"
-            await _post(client, url, "update_weight_version", new_version=broken)
-        raise
-
-
-async def weight_tag(client: JsonClient, url: str) -> str:
-    """The tag of the full weights that a server has. Raises WeightSyncError or Unreachable."""
-    try:
-        answer = await client.get(f"{url}/weight_info", _TAG_SECONDS)
-    except Refused as error:
-        raise WeightSyncError(_no_checkpoints(url, error)) from None
-    return str(answer.get("weight_version")) if isinstance(answer, dict) else ""
+    where = {"weights_path": weights.path}
+    await _post(client, url, "collective_rpc", method="reload_weights", kwargs=where)
+    await _post(client, url, "reset_prefix_cache")
 
 
 async def _post(client: JsonClient, url: str, path: str, **body: Any) -> None:
