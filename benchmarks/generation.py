@@ -118,9 +118,11 @@ class Bench:
         choice takes a hundred times as long, as many pages as the games have."""
         if self.device.startswith("cuda"):
             return ContinuousBatchingConfig(max_memory_percent=0.5)
-        size = 32
-        blocks = self.sessions * (-(-tokens // size) + 1)
-        return ContinuousBatchingConfig(page_size=size, num_blocks=blocks, max_batch_tokens=1024)
+        pages = ContinuousBatchingConfig(max_batch_tokens=1024)
+        # The size's name until transformers 5.17 was block_size.
+        size = getattr(pages, "page_size", None) or pages.block_size
+        pages.num_blocks = self.sessions * (-(-tokens // size) + 1)
+        return pages
 
     @torch.no_grad()
     def floor(self) -> Played:

@@ -14,7 +14,7 @@ and size plays, with the quickstart's tokenizer (entries without a text make it 
 model says hardly anything legal, so all of its actions are forgiven: only speed, memory and
 log-probabilities count. On a CPU model and numbers are tiny. vLLM is that of the Python that
 AGENTSGYM_VLLM_PYTHON names, or of `.venv-vllm`, or the environment's own; without one the result
-says `not_run`.
+says `not_run`. AGENTSGYM_VLLM_PYTHON=serve-model tries the code with a server of our own.
 
 The last line is one JSON object.
 """
@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -265,19 +266,16 @@ def _sampled_by_vllm(
     )
     ours = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     device = Device(ours, sharers=2) if args.device == "cuda" else Device()
-    with (
-        tempfile.TemporaryDirectory() as logs,
-        VLLMServers(
+    with tempfile.TemporaryDirectory() as logs:
+        servers = VLLMServers(
             served, 1, Path(logs), devices=[device], command=args.vllm, note=Watch().note
-        ) as servers,
-    ):
-        engine = VLLMEngine(
-            servers.urls, tokenizer, api_key=servers.key, vocab_size=shape.vocab_size
         )
-        try:
-            return _answers(engine, requests)
-        finally:
-            engine.close()
+        with closing(servers):
+            engine = VLLMEngine(
+                servers.urls, tokenizer, api_key=servers.key, vocab_size=shape.vocab_size
+            )
+            with closing(engine):
+                return _answers(engine, requests)
 
 
 def _answers(engine: Any, requests: Sequence[Any]) -> dict[str, Any]:

@@ -126,13 +126,16 @@ REAL = {
     "generation-1.5-long": {"ours_over_trl_4_turns_0.002b"},
     "training-step-1.5": {"ours_over_trl"},
     "memory-0.5": {"trial: measured_mb", "trial: estimate_over_measured"},
+    "one-gpu": {"logp_difference_worst_step"},
+    "logprobs": {"vllm_worst"},
 }
 
 
-@pytest.mark.slow
+@pytest.mark.gpu_parts
 @pytest.mark.parametrize("name", REAL)
-def test_a_part_without_a_server(name, tmp_path):
-    outcome = real_part(name, tmp_path)
+def test_a_part(name, tmp_path):
+    """With a server of our own, where one is needed."""
+    outcome = real_part(name, tmp_path, AGENTSGYM_VLLM_PYTHON="serve-model")
     assert outcome["status"] == "done", outcome["reason"]
     assert outcome["figures"].keys() >= REAL[name]
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from agentsgym.generation import VLLMEngine
-from agentsgym.generation.http import Retries
+from agentsgym.generation.vllm.holding import ServerHeld
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
@@ -91,10 +91,10 @@ def test_all_weights_change_while_requests_are_open(engine, model_dir, chat_toke
 
 
 def test_another_process_knows_which_weights_sampled_its_answers(
-    engine, servers, model_dir, chat_tokenizer, tmp_path
+    engine, model_dir, chat_tokenizer, tmp_path
 ):
     """Of two engines over the same servers one replaces all weights, and the other asks."""
-    other = VLLMEngine([s.url for s in servers], chat_tokenizer, retries=Retries(8, 0.2, 2.0))
+    other = engine.elsewhere(chat_tokenizer)
     base = load_model(model_dir)
     models = {1: base, 2: moved(base, 0.05), 3: moved(base, 0.1)}
 
@@ -113,12 +113,38 @@ def test_another_process_knows_which_weights_sampled_its_answers(
     assert_sampled_by(models, played)
 
 
+def test_a_training_neither_shares_its_servers_nor_keeps_them_after_its_end(
+    engine, servers, model_dir, chat_tokenizer, tmp_path
+):
+    base, urls = load_model(model_dir), [server.url for server in servers]
+    models = [moved(base, 0.05), moved(base, 0.1)]
+    engine.update_weights(WeightUpdate(models[0], 1, tmp_path / "walnut" / "sync"))
+    with pytest.raises(ServerHeld, match="walnut"):
+        VLLMEngine(urls, chat_tokenizer)
+    second = VLLMEngine(urls, chat_tokenizer, take_over=True)
+    try:
+        second.update_weights(WeightUpdate(models[1], 1, tmp_path / "hazel" / "sync"))
+        engine.submit([GenerationRequest("s", [5, 6], SamplingParams(4, 1.0), seed=0)])
+        with pytest.raises(ServerHeld, match="hazel"):
+            engine.poll()
+        request = GenerationRequest("s", [5, 6], SamplingParams(12, 1.0), seed=0)
+        second.submit([request])
+        [result] = second.poll()
+        assert_sampled_by({1: models[1]}, [(request, result)])
+        second.update_weights(WeightUpdate(base, 2, tmp_path / "hazel" / "sync"))
+    finally:
+        second.close()
+    third = VLLMEngine(urls, chat_tokenizer)
+    third.update_weights(WeightUpdate(base, 1, tmp_path / "beech" / "sync"))
+    third.close()
+
+
 def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer):
     for server in servers:
         url = f"{server.url}/pause?mode=wait"
         with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):
             pass
-    learner = VLLMEngine([s.url for s in servers], chat_tokenizer, resume_paused=True)
+    learner = VLLMEngine([s.url for s in servers], chat_tokenizer)
     try:
         learner.submit([GenerationRequest("s", [5, 6], SamplingParams(4, 1.0), seed=0)])
         assert [result.error for result in learner.poll()] == [None]

@@ -73,8 +73,7 @@ _ADAPTERS = 16
 
 class ModelWeights:
     """The weights that `engine` samples from, an engine of this process. The model's own are served
-    as `name`. `select`, `reload` and `forget` are called in its thread, while no request is
-    open."""
+    as `name`. `select` and `reload` are called in its thread, while no request is open."""
 
     def __init__(self, engine: Any, name: str) -> None:
         self._engine = engine
@@ -110,10 +109,6 @@ class ModelWeights:
         ours = model.state_dict()
         for key, weight in new.state_dict().items():
             ours[key].copy_(weight)
-
-    def forget(self) -> None:
-        """Drop what the engine has read."""
-        self._engine.reset()
 
     def _unload(self) -> None:
         """Take the adapter's layers out of the model."""

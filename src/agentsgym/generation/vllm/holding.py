@@ -50,7 +50,7 @@ class VLLMServer:
     `checked`: since its last failure it was asked what it is, and found to suit us; a server that
     fails that is not `alive` until it is tried again, last at `tried_at` (monotonic seconds).
     `weights` are those that new requests ask for, None where unknown, and `mark` is the one that
-    went with them, None if it takes none. `abandoned` is that of a training that was killed.
+    went with them, None if it takes none.
     """
 
     url: str
@@ -59,7 +59,6 @@ class VLLMServer:
     weights: Weights | None = None
     tried_at: float = -math.inf
     mark: Mark | None = None
-    abandoned: Mark | None = None
     next_look: "asyncio.Task[Mark | None] | None" = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -100,16 +99,15 @@ class Holder:
 
     async def find(self, server: VLLMServer) -> None:
         """Read a server's mark. Raises ServerHeld if it is of another training that still runs."""
-        server.mark = mark = await read_mark(self._client, server.url)
-        if not self.is_foreign(mark) or self._take_over or mark == server.abandoned:
-            return
-        logger.warning("%s is held by %s; looking whether that still runs", server.url, mark)
-        for _ in range(WATCH_BEATS):
-            await asyncio.sleep(BEAT_SECONDS)
-            server.mark = await read_mark(self._client, server.url)
-            if server.mark != mark:
-                return self.refuse(server, server.mark) if self.is_foreign(server.mark) else None
-        server.abandoned = mark
+        mark = await read_mark(self._client, server.url)
+        if self.is_foreign(mark) and not self._take_over and mark != server.mark:
+            logger.warning("%s is held by %s; looking whether that still runs", server.url, mark)
+            for _ in range(WATCH_BEATS):
+                await asyncio.sleep(BEAT_SECONDS)
+                before, mark = mark, await read_mark(self._client, server.url)
+                if mark != before and self.is_foreign(mark):
+                    self.refuse(server, mark)
+        server.mark = mark
 
     async def claim(self, server: VLLMServer, path: str) -> None:
         """Mark a server, unless it takes no marks, for a training that writes to the folder above
@@ -134,7 +132,7 @@ class Holder:
             if self.is_foreign(mark):
                 self.refuse(server, mark)
             if mark is None or not mark.holder:
-                raise Unreachable(server.url, "it was started again")
+                raise Unreachable(server.url, "it was started again, or taken meanwhile")
             asked = time.monotonic()
             server.mark = mark.model_copy(update={"beat": mark.beat + 1, **changes})
             await write_mark(self._client, server.url, server.mark)
@@ -152,11 +150,7 @@ class Holder:
 
     async def let_go(self) -> None:
         """Take our marks away; the servers keep their weights."""
-
-        async def let_go(server: VLLMServer) -> None:
-            with suppress(HttpError, WeightSyncError, ServerHeld):
-                await self.renew(server, holder="")
-
         with suppress(TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
-                await asyncio.gather(*(let_go(server) for server, _ in self._kept.values()))
+                renewals = (self.renew(server, holder="") for server, _ in self._kept.values())
+                await asyncio.gather(*renewals, return_exceptions=True)

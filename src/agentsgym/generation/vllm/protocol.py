@@ -166,43 +166,40 @@ class _Completion(_Answer):
     choices: list[_Choice] = Field(min_length=1)
 
 
-async def check_logprobs(
+async def check_sampling(
     client: JsonClient, url: str, model: str, probe_ids: Sequence[int]
 ) -> None:
-    """Ask a server after each of `probe_ids`, until it is clear what its log-probabilities are.
+    """Ask a server after each of `probe_ids`, until it is clear what its log-probabilities are, and
+    sample with two seeds. Raises EngineUnavailable where they are not those at the sampling
+    temperature, or if both answers are equal and unlikely: all rollouts of a task would begin
+    alike."""
 
-    Raises EngineUnavailable where they are not those at the sampling temperature.
-    """
+    async def ask(token_id: int, sampling: SamplingParams, seed: int, **other: Any) -> Any:
+        request = GenerationRequest("probe", [token_id], sampling, seed)
+        body = completion_body(request, model, max_model_len=None, stop_token_ids=()) | other
+        return await client.post(f"{url}/v1/completions", body, _PROBE_SECONDS)
+
     for token_id in probe_ids:
-        request = GenerationRequest("probe", [token_id], SamplingParams(max_tokens=1))
-        body = completion_body(request, model, max_model_len=None, stop_token_ids=())
-        answer = await client.post(f"{url}/v1/completions", body | {"top_k": 1}, _PROBE_SECONDS)
+        answer = await ask(token_id, SamplingParams(max_tokens=1), 0, top_k=1)
         try:
             value = float(answer["choices"][0]["logprobs"]["token_logprobs"][0])
         except (KeyError, IndexError, TypeError, ValueError, OverflowError):
             value = math.nan
         if abs(value) < _ZERO:
-            return
-    raise EngineUnavailable(
-        f"{url} returns other values than the log-probabilities at the sampling temperature: start "
-        "vLLM with --logprobs-mode processed_logprobs"
-    )
-
-
-async def check_seeds(client: JsonClient, url: str, model: str, token_id: int) -> None:
-    """Sample with two seeds after a token. Raises EngineUnavailable if the answers are equal and
-    unlikely: all rollouts of a task would begin alike."""
-    answers = []
-    for seed in (1, 2):
-        request = GenerationRequest("probe", [token_id], SamplingParams(_PROBE_TOKENS, 2.0), seed)
-        body = completion_body(request, model, max_model_len=None, stop_token_ids=())
-        answer = await client.post(f"{url}/v1/completions", body, _PROBE_SECONDS)
-        try:
-            read = read_completion(answer, vocab_size=2**31, max_tokens=_PROBE_TOKENS)
-        except MalformedAnswer as error:
-            raise EngineUnavailable(f"{url}: {error}") from None
-        answers.append(read[:2])
-    if answers[0][0] == answers[1][0] and sum(answers[0][1]) < _UNLIKELY:
+            break
+    else:
+        raise EngineUnavailable(
+            f"{url} returns other values than the log-probabilities at the sampling temperature: "
+            "start vLLM with --logprobs-mode processed_logprobs"
+        )
+    sampling = SamplingParams(_PROBE_TOKENS, temperature=2.0)
+    answers = [await ask(probe_ids[0], sampling, seed) for seed in (1, 2)]
+    try:
+        bounds = {"vocab_size": 2**31, "max_tokens": _PROBE_TOKENS}
+        (first, logprobs, _), (second, _, _) = (read_completion(a, **bounds) for a in answers)
+    except MalformedAnswer as error:
+        raise EngineUnavailable(f"{url}: {error}") from None
+    if first == second and sum(logprobs) < _UNLIKELY:
         raise EngineUnavailable(
             f"{url} answers two requests with different seeds alike; it must sample each of them "
             "anew, with its seed"

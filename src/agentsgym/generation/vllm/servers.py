@@ -18,8 +18,7 @@ from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachabl
 from agentsgym.generation.vllm.holding import Holder, VLLMServer
 from agentsgym.generation.vllm.protocol import (
     EngineUnavailable,
-    check_logprobs,
-    check_seeds,
+    check_sampling,
     served_models,
 )
 from agentsgym.generation.vllm.weights import (
@@ -27,11 +26,11 @@ from agentsgym.generation.vllm.weights import (
     Mark,
     Weights,
     WeightSyncError,
+    command,
     load_adapter,
     load_checkpoint,
     paused,
     read_mark,
-    resume_server,
 )
 
 logger = logging.getLogger(__name__)
@@ -236,7 +235,6 @@ class ServerPool:
         if self._loads or (server.mark or Mark()).holder != self.holder.name:
             # A learner that was killed within a reload has left it paused.
             with suppress(HttpError, WeightSyncError):  # outside development mode it cannot be
-                await resume_server(self.client, server.url)
-        await check_logprobs(self.client, server.url, self.base, self._probe_ids)
-        await check_seeds(self.client, server.url, self.base, self._probe_ids[0])
+                await command(self.client, server.url, "resume")
+        await check_sampling(self.client, server.url, self.base, self._probe_ids)
         self.weights = self.weights or Weights(0, "base", self.base)

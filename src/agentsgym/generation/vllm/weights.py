@@ -89,7 +89,7 @@ async def read_mark(client: JsonClient, url: str) -> Mark | None:
 async def write_mark(client: JsonClient, url: str, mark: Mark) -> None:
     """Set a server's mark. Raises as `load_checkpoint`."""
     version = _OURS + mark.model_dump_json()
-    await _post(client, url, "update_weight_version", new_version=version)
+    await command(client, url, "update_weight_version", new_version=version)
 
 
 @asynccontextmanager
@@ -97,29 +97,25 @@ async def paused(client: JsonClient, url: str) -> AsyncIterator[None]:
     """The server has answered its open requests and holds back all others. It counts as paused
     before that, so it is resumed in any case, as when the learner ends meanwhile."""
     try:
-        await _post(client, url, "pause?mode=wait")
+        await command(client, url, "pause?mode=wait")
         yield
     except BaseException:
         with suppress(HttpError, WeightSyncError):
-            await resume_server(client, url)
+            await command(client, url, "resume")
         raise
-    await resume_server(client, url)
-
-
-async def resume_server(client: JsonClient, url: str) -> None:
-    """End a server's pause. Raises as `load_checkpoint`."""
-    await _post(client, url, "resume")
+    await command(client, url, "resume")
 
 
 async def load_checkpoint(client: JsonClient, url: str, weights: Weights) -> None:
     """Replace all weights of a paused server. Raises WeightSyncError if it does not support that,
     Unreachable if it does not answer."""
     where = {"weights_path": weights.path}
-    await _post(client, url, "collective_rpc", method="reload_weights", kwargs=where)
-    await _post(client, url, "reset_prefix_cache")
+    await command(client, url, "collective_rpc", method="reload_weights", kwargs=where)
+    await command(client, url, "reset_prefix_cache")
 
 
-async def _post(client: JsonClient, url: str, path: str, **body: Any) -> None:
+async def command(client: JsonClient, url: str, path: str, **body: Any) -> None:
+    """Send a command of development mode. Raises as `load_checkpoint`."""
     try:
         await client.post(f"{url}/{path}", body, LOAD_SECONDS)
     except HttpError as error:
