@@ -29,6 +29,7 @@ from serve_process import Served, ServeProcess
 
 ACTS = int(os.environ.get("FUZZ_CASES", "40"))
 PATIENT = Retries(attempts=30, first_delay=0.02, longest_delay=0.2)
+FLOAT32 = ("--dtype", "float32")
 RUN = """\
 env: digit.DigitEnv
 model: {path: model, dtype: float32}
@@ -182,7 +183,7 @@ def test_runs_that_name_one_server(folder):
     (place / "digit.py").write_text(Path(helpers.__file__).read_text())
     (place / "run.yaml").write_text(RUN)
     [port] = free_ports(1)
-    server = ServeProcess(folder, port, "--served-model-name", "model").ready()
+    server = ServeProcess(folder, port, "--served-model-name", "model", *FLOAT32).ready()
     url, long = f"engine.urls={server.url}", "train.max_steps=100000"
     try:
         walnut = Run(place, "walnut", url, long)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 CleanUp = Callable[[], Awaitable[None]]
 
-_JOIN_SECONDS = 2.0
+_JOIN_SECONDS = 5.0
 _WATCH_SECONDS = 0.5
 
 

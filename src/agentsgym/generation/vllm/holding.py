@@ -36,7 +36,7 @@ WATCH_BEATS = 12
 """A mark that stays the same for so many beats is of a training that was killed."""
 SETTLE_SECONDS = 0.5
 """Longer than it takes to write a mark after it was read."""
-_END_SECONDS = 1.5
+_END_SECONDS = 10.0
 
 
 class ServerHeld(EngineUnavailable):
