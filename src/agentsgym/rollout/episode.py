@@ -281,8 +281,13 @@ def finish(session: Session, stop_reason: str) -> Episode:
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
     complete = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
     complete = complete and not session.notes
+    starts, ends = [0], dict[int, int]()
     if session.call is not None:  # each call had a conversation of its own
-        system, complete = None, True
+        messages, system, complete = [], None, False
+        for talk, turns in session.talks.values():
+            ends |= {step: len(messages) + end for step, end in turns.items()}
+            messages += talk
+            starts.append(len(messages))
     elif session.env.tool_schemas:  # calls and results are no plain texts
         complete = False
     return Episode(
@@ -291,9 +296,11 @@ def finish(session: Session, stop_reason: str) -> Episode:
         reward=sum(step.reward for step in steps),
         score_weight=score_weight(session),
         stop_reason=stop_reason,
-        continues=session.continues,
+        continues=session.continues and session.call is None,
         system=system,
         written=None if complete else tuple(messages),
+        starts=tuple(starts[:-1]),
+        ends=tuple(end for step, end in sorted(ends.items()) if step < len(steps)),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.rollout.parsed_action import ParsedAction, following, plain_action, tool_action
-from agentsgym.tokens.calls import CallTranscript
+from agentsgym.tokens.calls import CallTranscript, call_keys, message_key
 from agentsgym.types import (
     ActionKind,
     Episode,
@@ -43,12 +43,14 @@ class Session:
     `PrivilegedAgent` sees a session as a `SessionView`.
 
     What the next action answers is a text of the environment, its messages, or a program's `call`;
-    `observation` is the same as text. `episodes` are finished; `episode` is the number of the
-    running one, to which `steps` and `messages` (from number `first_message` on) belong, and
-    `trial` is its position in its trial (without the environment's state). `carried` is the text of
-    earlier episodes for its first prompt, `opening` that prompt as the agent read it. It
-    `continues` the conversation of the episode before; `notes` counts its notes, and `earlier` has
-    its messages in conversations that ended with one. `context_limit` is the task's.
+    `observation` is the same as text. `talks` are the program's conversations, the last one last,
+    each by its key (`call_keys`) and with its length up to the answer of each step. `episodes` are
+    finished; `episode` is the number of the running one, to which `steps` and `messages` (from
+    number `first_message` on) belong, and `trial` is its position in its trial (without the
+    environment's state). `carried` is the text of earlier episodes for its first prompt, `opening`
+    that prompt as the agent read it. It `continues` the conversation of the episode before; `notes`
+    counts its notes, and `earlier` has its messages in conversations that ended with one.
+    `context_limit` is the task's.
     `action_kind` is the kind of the last request.
     `sampled_tokens` counts the tokens sampled so far, each with its own noise. `error` is set when
     the rollout has failed. If an environment's `_run_complete_episode` returned its own per-token
@@ -76,6 +78,7 @@ class Session:
     first_message: int = 0
     observation: str = ""
     call: ModelCall | None = None
+    talks: dict[bytes, tuple[list[Message], dict[int, int]]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
     error: str | None = None
@@ -137,7 +140,7 @@ class Session:
         conversation and row of the previous one. `carried` comes before its first prompt."""
         self.episode = episode
         self.carried = carried
-        self.steps, self.notes, self.earlier = [], 0, []
+        self.steps, self.notes, self.earlier, self.talks = [], 0, [], {}
         if not go_on:
             self.messages = []
             self.transcript.restart()
@@ -256,9 +259,21 @@ class Session:
         """Record the agent's action; return its number of agent tokens."""
         span = self.transcript.act(action, self.episode, len(self.steps), parsed.message)
         self.messages.append(parsed.message)
+        if self.call is not None:
+            self._keep_talk(self.call)
         self.sampled_tokens += len(action.token_ids or ())
         self.policy_version = action.policy_version
         return span.length if span else 0
+
+    def _keep_talk(self, call: ModelCall) -> None:
+        """Keep an answered call's conversation; if it goes on after an earlier one, as that."""
+        keys = call_keys(call)
+        keys.append(message_key(keys[-1], self.messages[-1]))
+        known = next((key for key in reversed(keys) if key in self.talks), keys[-1])
+        talk, ends = self.talks.pop(known, ([], {}))
+        talk += self.messages[len(talk) :]
+        ends[len(self.steps)] = len(talk)
+        self.talks[keys[-1]] = talk, ends
 
     def answer(self, action: GenerationResult) -> ModelAnswer:
         """The recorded action as the answer to the program's call."""

@@ -13,7 +13,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.files import DamagedFile, NewerFormat, RunDirectory, read_file
 from agentsgym.tokens import Codec, Transcript
 from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types import GenerationResult, Message, Rollout
+from agentsgym.types import GenerationResult, Rollout
 
 Note = Callable[[str], None]
 Selection = Callable[[Rollout], bool]
@@ -93,21 +93,16 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
     conversation is not one of a game, or has a row of more than `max_tokens`.
     """
     transcript = Transcript(codec)
-    messages: list[Message] = []
-    for episode in rollout.episodes:
-        if not episode.continues:
-            transcript.restart()
-            messages = []
-        known = len(messages)
-        messages += episode.messages
-        answers = [k for k in range(known, len(messages)) if messages[k]["role"] == "assistant"]
-        if len(answers) != len(episode.steps):
+    for messages, turns in rollout.conversations():
+        answers = [n for n, message in enumerate(messages, 1) if message["role"] == "assistant"]
+        if [end for _, _, end in turns] != answers:
             raise ValueError("the conversation has another number of actions than the game")
-        for step, k in enumerate(answers):
-            before = (n for n in reversed(range(k)) if messages[n]["role"] == "assistant")
-            transcript.observe(messages[:k], k - 1 - next(before, -1))
-            action = GenerationResult(rollout.session_id, None, None, messages[k]["content"])
-            transcript.act(action, episode.index, step, messages[k])
+        transcript.restart("note" if turns and turns[0][1].index else "episode")
+        for before, (episode, step, end) in zip([0, *answers], turns, strict=False):
+            *conversation, answer = messages[:end]
+            transcript.observe(conversation, end - 1 - before)
+            action = GenerationResult(rollout.session_id, None, None, answer["content"])
+            transcript.act(action, episode.index, step.index, answer)
     if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
         raise ValueError("a row is longer than max_rollout_tokens")
     rows = tuple(

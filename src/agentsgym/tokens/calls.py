@@ -75,7 +75,7 @@ class CallTranscript(Transcript):
         self._codec = self._without_tools.with_tools(call.tools)
         with folded(self._codec, call.messages) as messages:
             call = replace(call, messages=tuple(messages))
-            keys, before = _keys(call), self._text
+            keys, before = call_keys(call), self._text
             self._extend(call, keys)
         self._before = before
         self._call = keys[-1]
@@ -109,7 +109,7 @@ class CallTranscript(Transcript):
         if span is not None and self._call is not None and message is not None:
             answered = _Answered(self._row, span, self._text, self._last_action or ())
             self._prompts[self._call] = answered
-            self._answers[_message_key(self._call, message)] = answered
+            self._answers[message_key(self._call, message)] = answered
         return span
 
     def _reason(self, call: ModelCall, tools: _Key) -> str:
@@ -142,11 +142,11 @@ class CallTranscript(Transcript):
         self.rows.append(self._row)
 
 
-def _keys(call: ModelCall) -> list[_Key]:
+def call_keys(call: ModelCall) -> list[_Key]:
     """A key for the tools, and one for each beginning of the conversation with these tools."""
     keys = [_key(b"", list(call.tools))]
     for message in call.messages:
-        keys.append(_message_key(keys[-1], message))
+        keys.append(message_key(keys[-1], message))
     return keys
 
 
@@ -160,7 +160,7 @@ def _opening(messages: Sequence[Message]) -> _Key:
     return key
 
 
-def _message_key(before: _Key, message: Message) -> _Key:
+def message_key(before: _Key, message: Message) -> _Key:
     """A key for a conversation and its next message. Programs strip answers, so white space around
     one does not count."""
     if message["role"] == "assistant":

@@ -219,10 +219,12 @@ def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
 
 def _step_messages(rollout: Rollout) -> list[list[Message]]:
     """The conversation up to and including each step's action."""
-    views = []
-    for messages, turns in rollout.conversations():
-        views += [[copy_message(m) for m in messages[:end]] for _, _, end in turns]
-    return views
+    views = {
+        (episode.index, step.index): [copy_message(message) for message in messages[:end]]
+        for messages, turns in rollout.conversations()
+        for episode, step, end in turns
+    }
+    return [views[place] for place in sorted(views)]
 
 
 def pad_id(tokenizer: Any) -> int:

@@ -120,6 +120,9 @@ class Episode:
     "error". `continues` says that its conversation goes on after that of the episode before, and
     `system` is the message that opens it. `written` are its messages where they do not follow from
     its steps: if an error left one without an answer, or an environment wrote them itself.
+    Of a program, whose calls come with whole conversations, they are one conversation after the
+    other, each with all that continued it: `starts` has the number of each one's first message, and
+    `ends` the number of messages up to and including the action of each step.
     """
 
     index: int
@@ -130,6 +133,8 @@ class Episode:
     continues: bool = False
     system: str | None = None
     written: tuple[Message, ...] | None = None
+    starts: tuple[int, ...] = ()
+    ends: tuple[int, ...] = ()
 
     @property
     def messages(self) -> list[Message]:
@@ -156,7 +161,12 @@ class Episode:
     def conversations(self) -> Iterator[tuple[list[Message], list[tuple[Step, int]]]]:
         """The parts of `messages`, of which a note in the episode ends one: each with its steps,
         and the number of its messages up to and including the step's action."""
-        messages, ends = self.messages, self._ends()
+        messages, ends = self.messages, self.ends or self._ends()
+        for begin, stop in pairwise([*self.starts, len(messages)]):
+            places = zip(self.steps, ends, strict=False)
+            yield messages[begin:stop], [(s, e - begin) for s, e in places if begin < e <= stop]
+        if self.starts:
+            return
         notes = [k + 1 for k, step in enumerate(self.steps[:-1]) if step.kind == "reflection"]
         begin = 0
         for first, last in pairwise([0, *notes, len(self.steps)]):

@@ -17,6 +17,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.program import ProgramEnv
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout.stepping import SteppedTrial
+from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
 from helpers import random_llama
@@ -154,6 +155,17 @@ def test_posted_rewards_belong_to_the_last_answered_call(agent):
     assert [step.reward for step in episode.steps] == [0.5, 2.0]
 
 
+class NumberEngine(TextEngine):
+    """Says how many answers there were, in white space."""
+
+    said = 0
+
+    def answer(self, request):
+        self.said += 1
+        self.text = f" {self.said}\n<|im_end|>"
+        return super().answer(request)
+
+
 class AfterFirst(TextEngine):
     """Samples the second answer when `posted` is set."""
 
@@ -213,6 +225,51 @@ def test_a_result_that_is_no_reward_fails_the_rollout(agent, result, message):
         return result
 
     assert message in last_line(rollout_of(program(play), agent))
+
+
+# -- conversations -------------------------------------------------------------------------------
+
+
+def told(client, *messages):
+    """Call the model with these messages; they and its answer."""
+    body = {"model": "any", "messages": messages}
+    answer = httpx.post(f"{client.session_url}/v1/chat/completions", json=body, timeout=60)
+    return [*messages, {"role": "assistant", "content": content_of(answer)}]
+
+
+def content_of(answer):
+    answer.raise_for_status()
+    return answer.json()["choices"][0]["message"]["content"].strip()
+
+
+def test_the_conversations_of_a_program_that_branches_are_those_that_it_had(tmp_path):
+    def user(text):
+        return {"role": "user", "content": text}
+
+    had = []
+
+    def play(task, client):
+        main = told(client, {"role": "system", "content": "Rules."}, user("A?"))
+        had.append([*main])
+        helper = told(client, user("Help?"))
+        had.append([*helper])
+        had.append(told(client, *main, user("B?")))
+        had.append(told(client, *helper, user("More?")))
+        had.append(told(client, *main, user("C?"), user("D?")))
+        return 1.0
+
+    engine = NumberEngine(TOKENIZER)
+    batch = program(play).run_trial([{}], DirectOutputAgent(engine), return_all_steps=True)
+    (rollout,) = batch.rollouts
+    plain = [
+        [{**m, "content": m["content"].strip()} for m in talk] for talk in batch["messages"][0]
+    ]
+    assert plain == had
+    assert batch["final_completion_messages"][0] == batch["messages"][0][-1]
+    talks = [[step.index for _, step, _ in turns] for _, turns in rollout.conversations()]
+    assert talks == [[0, 2], [1, 3], [4]]
+    RolloutWriter(tmp_path)([rollout], {"phase": "train", "step": 0})
+    assert list(read_rollouts(tmp_path)) == [rollout]
 
 
 # -- trials --------------------------------------------------------------------------------------

@@ -218,6 +218,7 @@ def _episode_of(data: dict[str, Any]) -> Episode:
     steps = tuple(_step_of(step) for step in data.pop("steps"))
     written = data.pop("written")
     messages = None if written is None else tuple(map(_message_of, written))
+    data |= {name: tuple(data[name]) for name in ("starts", "ends")}
     return Episode(steps=steps, written=messages, **data)
 
 
