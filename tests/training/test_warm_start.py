@@ -1,10 +1,14 @@
 """Warm start: targets worked out by hand, equal seeds, checkpoints, LoRA, when it stops."""
 
+import random
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from test_tiny import SMALL, weights_hash
 
+from agentsgym import MultistepEnv, task_dataset
 from agentsgym.agents import DirectOutputAgent, ScriptedAgent
 from agentsgym.training.lessons import (
     Example,
@@ -159,14 +163,14 @@ def test_an_epoch_has_each_example_once():
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(1, 12))
 
 
-def test_a_stream_plays_each_task_as_often_and_batches_games_of_like_length(chat_tokenizer):
+def test_a_stream_plays_each_task_as_often_and_mixes_games_of_any_length(chat_tokenizer):
     tasks = [{"rewards": [0.0] * k} for k in (1, 2, 3, 4)]
-    settings = NEW.model_copy(update={"batch_size": 2, "games_per_round": 8})
+    settings = NEW.model_copy(update={"batch_size": 8, "games_per_round": 32})
     env = CountdownEnv(chat_tokenizer)
     stream = GameStream(env, ScriptedAgent(["[apple]"]), tasks, settings, seed=0)
     lengths = [[len(e.ids) for e in stream.batch(step)] for step in range(4)]
-    assert all(len(set(batch)) == 1 for batch in lengths)
-    assert len({batch[0] for batch in lengths}) == 4
+    assert all(len(set(batch)) > 2 for batch in lengths)
+    assert {sum(batch.count(n) for batch in lengths) for n in set(lengths[0])} == {8}
 
 
 def test_chunks_bound_padded_tokens_and_change_no_update(chat_tokenizer):
@@ -225,6 +229,44 @@ def test_any_environment_with_a_scripted_agent_can_be_warm_started():
     assert weights_hash(same.model) == weights_hash(result.model)
     other = warm_start(CountdownEnv(), Adder(), NEW, seed=4)
     assert weights_hash(other.model) != weights_hash(result.model)
+
+
+class BankEnv(MultistepEnv):
+    """Whoever banks ends the game; the others play seven turns."""
+
+    def _initialize_episode(self, session_id, task_data):
+        return 0
+
+    def _format_prompt(self, state, step):
+        return "now" if step else "begin"
+
+    def _step_episode(self, session_id, state, action):
+        return state + 1, 0.0, action == "bank" or state == 6, {}
+
+    def get_train_dataset(self):
+        return task_dataset(self, [{"seed": k} for k in range(64)])
+
+
+def test_what_half_of_the_games_do_is_learned_as_a_half():
+    """Half of the games are over after one action, and clipping hides none of the others."""
+    draw = random.Random(0)
+
+    def play(messages, state):
+        if state is None:
+            state = draw.choice(["bank", "roll"])
+            return state, state
+        return "on", state
+
+    player = SimpleNamespace(get_action=play)
+    settings = NEW.model_copy(update={"steps": 80, "games_per_round": 320, "vocab_size": 300})
+    result = warm_start(BankEnv(), player, settings)
+    begin = [{"role": "user", "content": "begin"}]
+    ids = result.tokenizer.apply_chat_template(begin, add_generation_prompt=True, tokenize=False)
+    ids = result.tokenizer(ids, return_tensors="pt")["input_ids"]
+    with torch.no_grad():
+        chances = result.model(input_ids=ids).logits[0, -1].softmax(-1)
+    bank, roll = (chances[result.tokenizer.encode(word)[0]] for word in ("bank", "roll"))
+    assert 0.4 < bank / (bank + roll) < 0.6
 
 
 def test_the_first_updates_may_be_on_other_games():

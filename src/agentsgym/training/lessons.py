@@ -131,8 +131,8 @@ def _example(row: Row, weight_of: Mapping[tuple[int, int], float], end: tuple[in
 def normalize(examples: Sequence[Example], batch_size: int) -> list[Example]:
     """The examples with their weights scaled so that a batch's weights sum to 1 on average.
 
-    The scale is the same for all: games of similar length may share a batch, and dividing each
-    batch by its own sum would give the targets of short games more weight than those of long games.
+    The scale is the same for all: dividing each batch by its own sum would give the targets of
+    short games more weight than those of long games.
     """
     scale = -(-len(examples) // batch_size) / max(sum_of_weights(examples), 1e-8)
     return [Example(example.ids, example.weights * np.float32(scale)) for example in examples]
@@ -204,7 +204,8 @@ class GameStream:
         return batch
 
     def _round(self, step: int) -> Iterator[list[Example]]:
-        """A round of games in batches of like length, the batches in random order."""
+        """A round of games in batches that are drawn without regard to what is in them: clipping
+        weighs batches, and one of like games would tie its weight to what was played."""
         settings, codec = self._settings, self.env.codec
         assert settings.steps is not None and settings.batch_size is not None
         assert codec is not None
@@ -212,10 +213,8 @@ class GameStream:
         games = self.play(settings.games_per_round)
         examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
         order = self._rng.permutation(len(examples)).tolist()
-        order = sorted(order, key=lambda i: examples[i].length)
-        parts = [order[start : start + size] for start in range(0, len(order), size)]
-        for k in self._rng.permutation(len(parts)).tolist():
-            yield [examples[i] for i in parts[k]]
+        for start in range(0, len(order), size):
+            yield [examples[i] for i in order[start : start + size]]
 
 
 # -- the loss --------------------------------------------------------------------------------------

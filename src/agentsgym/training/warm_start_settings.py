@@ -25,7 +25,7 @@ _NEW_MODEL: dict[str, Any] = {
     "learning_rate": 3e-3,
     "warmup_steps": 50,
     "adam_beta2": 0.98,
-    "max_tokens_per_forward": 1 << 20,
+    "max_tokens_per_forward": 1024,
 }
 _PRETRAINED: dict[str, Any] = {
     "batch_size": 16,
@@ -169,7 +169,7 @@ class WarmStartSettings(Section):
     """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
     max_tokens_per_forward: Count | None = None
     """Padded tokens of a forward pass; bounds memory, not the result. None: 4096 of a pretrained
-    model, of a new one whole batches."""
+    model, 1024 of a new one."""
     learning_rate: NotNegative | None = None
     """AdamW's maximum. None: 3e-3 of a new model, 2e-4 of adapters, 2e-5 of other weights."""
     warmup_steps: CountOrZero | None = None
