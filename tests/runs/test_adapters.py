@@ -24,6 +24,7 @@ from agentsgym.runs.files import read_metrics
 from agentsgym.runs.models.adapters import read_adapter
 from agentsgym.runs.models.load import Use, load_model, merge_adapter
 from agentsgym.runs.trust import with_trust
+from helpers import random_llama
 
 LORA = {
     "model.lora": {"r": 4},
@@ -99,6 +100,43 @@ def test_a_merged_model_gives_the_logits_of_the_adapter(adapter):
     base = logits_of(load_model(ModelSettings(path="model", dtype="float32"), EVALUATION).model)
     assert (expected - base).abs().max() > 1e-2
     torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"target_modules": ["embed_tokens", "q_proj"]},
+        {"target_modules": ["lm_head"]},
+        {"target_modules": ["embed_tokens", "lm_head"]},
+        {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens"]},
+        {"target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
+    ],
+    ids=lambda changes: "+".join(name for names in changes.values() for name in names),
+)
+def test_an_adapter_of_the_embeddings_is_merged_as_it_computes(
+    workplace, chat_tokenizer, changes, tied
+):
+    """Also where input and output share their weights."""
+    from peft import LoraConfig, get_peft_model
+
+    from agentsgym.runs.serve_model import load_engine
+
+    base = random_llama(chat_tokenizer, tie_word_embeddings=tied)
+    base.save_pretrained("model")
+    model = get_peft_model(base, LoraConfig(r=4, task_type="CAUSAL_LM", **changes)).eval()
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(0.1 * torch.randn_like(parameter))
+    model.peft_config["default"].base_model_name_or_path = "model"
+    model.save_pretrained("adapter", save_embedding_layers=False)
+    expected = logits_of(exact("adapter"))
+    torch.testing.assert_close(expected, logits_of(model), atol=1e-4, rtol=1e-4)
+    engine = load_engine(ModelSettings(path="adapter", dtype="float32"), 2, trust=True)
+    torch.testing.assert_close(logits_of(engine.model), expected, atol=1e-4, rtol=1e-4)
+    path = merge_adapter(Path("adapter"), Path("whole"), trust=True)
+    torch.testing.assert_close(logits_of(exact(path)), expected, atol=1e-4, rtol=1e-4)
 
 
 def exact(adapter):

@@ -309,6 +309,24 @@ def test_only_adapters_are_trained(chat_tokenizer):
         assert torch.equal(one, other), name
 
 
+def test_float16_learns_what_float32_learns(chat_tokenizer):
+    """But for the first updates, whose gradients are infinite at the scaler's first scale."""
+    ids = np.array([5, 7, 4, 9, 1, 3, 8])
+    games = tuple(Example(ids + k, np.ones(7, dtype=np.float32)) for k in range(8))
+    settings = WarmStartSettings(epochs=30, batch_size=8, learning_rate=1e-2, warmup_steps=1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    halves = {
+        "autocast": lambda: torch.autocast("cpu", dtype=torch.float16),
+        "scaler": scaler,
+    }
+    losses = [
+        fit(random_llama(chat_tokenizer), Lessons(games), settings, pad_id=0, **options).loss
+        for options in ({}, halves)
+    ]
+    assert losses[0] < 1 and losses[1] < 1.5
+    assert 0 < scaler.get_scale() < 2.0**20
+
+
 def test_training_stops_when_the_held_out_loss_rises_and_the_best_weights_stay(chat_tokenizer):
     """The held-out games are the opposite of the training games."""
     env, (train,) = played(chat_tokenizer, ["[apple]", "[apple]"])

@@ -18,6 +18,7 @@ from agentsgym.generation.settings import (
     ServedModel,
     new_directory,
 )
+from agentsgym.runs.models.adapters import merged
 from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_tokenizer
 from agentsgym.runs.progress import Progress
@@ -120,7 +121,7 @@ def _served(run: RunConfig, policy: Policy, directory: Path) -> ServedModel:
 
     model = policy.model
     if is_adapted(model):
-        model = model.merge_and_unload()
+        model = merged(model)
         model.config._name_or_path = ""
     return served_model(
         model,

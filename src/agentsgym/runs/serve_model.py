@@ -7,7 +7,7 @@ from typing import Any
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.models import is_adapted, positions_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.runs.models.adapters import StoredAdapter, read_adapter, with_stored
+from agentsgym.runs.models.adapters import StoredAdapter, merged, read_adapter, with_stored
 from agentsgym.runs.models.load import Use, load_model
 from agentsgym.runs.models.pretrained import device_in_use, reloaded
 from agentsgym.runs.settings import TINY, ModelSettings
@@ -24,9 +24,9 @@ def load_engine(model: ModelSettings, capacity: int, *, trust: bool = False) -> 
         raise ConfigError("model: 'tiny' is made by a training; name the directory of a model")
     device = device_in_use()
     policy = load_model(model, Use(training=False, device=device, trust=trust))
-    merged = policy.model.merge_and_unload() if is_adapted(policy.model) else policy.model
-    merged = merged.to(device).eval()
-    parts = EngineParts(model=lambda: merged, tokenizer=lambda: policy.tokenizer)
+    whole = merged(policy.model) if is_adapted(policy.model) else policy.model
+    whole = whole.to(device).eval()
+    parts = EngineParts(model=lambda: whole, tokenizer=lambda: policy.tokenizer)
     return make_engine(EngineSettings(capacity=capacity), parts, training=False)
 
 

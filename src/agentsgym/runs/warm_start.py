@@ -309,6 +309,8 @@ class WarmStart:
         return trainer.collector.envs.get(self._rows[0]).codec
 
     def _train(self, trainer: "GRPOEnvTrainer", games: Sequence[Rollout]) -> dict[str, Any]:
+        import torch
+
         from agentsgym.training.lessons import make_lessons
         from agentsgym.training.warm_start import fit
 
@@ -318,12 +320,15 @@ class WarmStart:
             lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
         except ValueError as error:
             raise ConfigError(f"warm_start.source: {error}") from None
+        accelerator = trainer.accelerator
+        half = accelerator.mixed_precision == "fp16"
         result = fit(
-            trainer.accelerator.unwrap_model(trainer.model),
+            accelerator.unwrap_model(trainer.model),
             lessons,
             settings,
             pad_id=trainer.tokenizer.pad_token_id,
-            autocast=trainer.accelerator.autocast,
+            autocast=accelerator.autocast,
+            scaler=torch.amp.GradScaler(accelerator.device.type, enabled=half),
             progress=self._progress.warm_start,
         )
         counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}

@@ -36,6 +36,7 @@ from agentsgym.types import Agent, Rollout
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Receives (updates done, all updates, {"loss", "lr"} and, once known, "held_out_loss")."""
 Autocast = Callable[[], AbstractContextManager[Any]]
+_NO_SCALER = torch.amp.GradScaler("cpu", enabled=False)
 
 
 def _no_progress(step: int, steps: int, values: Mapping[str, float]) -> None:
@@ -172,14 +173,16 @@ def fit(
     *,
     pad_id: int,
     autocast: Autocast = nullcontext,
+    scaler: torch.amp.GradScaler = _NO_SCALER,
     progress: Progress = _no_progress,
 ) -> FitResult:
     """Train `model` in place on stored games; it ends in evaluation mode with the best weights.
 
     Everything that requires a gradient is trained: all weights, or the adapters of a PEFT model.
     The best weights are those with the lowest held-out loss; without held-out examples the last
-    ones. `autocast` makes the context of every forward pass (`accelerator.autocast`). Raises
-    ValueError if nothing in the model requires a gradient.
+    ones. `autocast` makes the context of every forward pass (`accelerator.autocast`), and `scaler`
+    keeps the gradients of float16 from becoming 0. Raises ValueError if nothing in the model
+    requires a gradient.
     """
     settings = settings.resolved(new_model=False)
     assert settings.batch_size is not None
@@ -196,6 +199,7 @@ def fit(
         steps,
         autocast,
         held_out,
+        scaler=scaler,
         every=settings.eval_steps or per_epoch,
     )
     return training.run(progress)
@@ -216,6 +220,7 @@ class _Training:
     steps: int
     autocast: Autocast = nullcontext
     held_out: Sequence[Example] = ()
+    scaler: torch.amp.GradScaler = _NO_SCALER
     every: int | None = None
 
     def __post_init__(self) -> None:
@@ -284,10 +289,12 @@ class _Training:
             torch.manual_seed(self.settings.seed + step)
             for chunk in self._chunks(batch):
                 loss = self._loss(chunk)
-                loss.backward()  # type: ignore[no-untyped-call]
+                self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
                 total += float(loss.detach())
+        self.scaler.unscale_(self._optimizer)
         torch.nn.utils.clip_grad_norm_(self._trained, self.settings.max_grad_norm)
-        self._optimizer.step()
+        self.scaler.step(self._optimizer)
+        self.scaler.update()
         self._optimizer.zero_grad()
         return total
 

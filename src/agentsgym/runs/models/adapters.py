@@ -132,5 +132,24 @@ def _adapted(
         raise ConfigError(f"model.lora: {' '.join(str(error).split())[:300]}") from None
 
 
+def merged(model: Any) -> Any:
+    """A model of PEFT with its adapter merged. If input and output share their weights, and the
+    adapter changes those of one, each gets its own, so that the result computes what both did."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils import ModulesToSaveWrapper
+    from torch import nn
+
+    base = model.get_base_model()
+    ends = [base.get_output_embeddings(), base.get_input_embeddings()]
+    changed = [isinstance(end, BaseTunerLayer | ModulesToSaveWrapper) for end in ends]
+    if any(changed) and base.config.get_text_config().tie_word_embeddings:
+        end = ends[1] if changed == [True, False] else ends[0]
+        plain = end.base_layer if isinstance(end, BaseTunerLayer) else end
+        plain.weight = nn.Parameter(plain.weight.detach().clone())
+        for config in (base.config, base.config.get_text_config()):
+            config.tie_word_embeddings = False
+    return model.merge_and_unload()
+
+
 def _cannot_load(folder: Path, reason: str) -> ConfigError:
     return ConfigError(f"the adapter in {folder} cannot be loaded: {reason}")

@@ -11,6 +11,7 @@ from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.models.adapters import (
     StoredAdapter,
     is_adapter,
+    merged,
     new_adapter,
     read_adapter,
     with_stored,
@@ -210,9 +211,9 @@ def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = Fal
     base = base_section(section, read_adapter(folder), use)
     config = AutoConfig.from_pretrained(model_place(base.path), **source_of(base))
     dtype = config.dtype or torch.float32
-    merged = policy.model.merge_and_unload().to(dtype)
+    model = merged(policy.model).to(dtype)
     with replacing(target) as part:
-        merged.save_pretrained(part)
+        model.save_pretrained(part)
         policy.tokenizer.save_pretrained(part)
     return target
 
