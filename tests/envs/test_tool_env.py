@@ -217,6 +217,15 @@ def test_a_call_that_could_not_be_read_is_malformed_and_ends_nothing():
     state, reward, done, info = stepped(ToolAction("3", unread=1))
     assert [message["role"] for message in state["results"]] == ["user"]
     assert (reward, done, info["malformed"]) == (0.0, False, True)
+    assert "nothing ran" in state["results"][0]["content"]
+
+
+def test_beside_a_call_that_ran_the_agent_is_told_what_did_not():
+    state, _, _, info = stepped(ToolAction("", calling("add", a=2, b=3).calls, unread=2))
+    result, told = state["results"]
+    assert (result["role"], result["content"], told["role"]) == ("tool", "5", "user")
+    assert "nothing ran" not in told["content"] and "2 of 3 calls" in told["content"]
+    assert not info["malformed"] and info["metrics"]["tool_calls/executed"] == 1
 
 
 def test_a_long_result_loses_its_middle():

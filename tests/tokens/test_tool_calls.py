@@ -249,6 +249,28 @@ def test_calls_are_numbered_or_keep_the_id_that_was_sampled():
     assert ids == ["abcDEF123", "call00007"]
 
 
+@pytest.mark.parametrize(
+    ("body", "arguments"),
+    [
+        ('my key:<|"|>a, b: {<|"|>,two  words:1', {"my key": "a, b: {", "two  words": 1}),
+        ('key:<|"|>a<|"|>, b c :[1, 2],é"\\:None', {"key": "a", "b c": [1, 2], 'é"\\': None}),
+        ("deep:{a b:{c d:true}}", {"deep": {"a b": {"c d": True}}}),
+    ],
+)
+def test_keys_without_quotes_may_hold_spaces(body, arguments):
+    codec = codec_with_tools(TEMPLATES["gemma4"])
+    ids = sampled(codec, f"<|tool_call>call:look_up{{{body}}}<tool_call|>")
+    (read,) = codec.answer(ids).message["tool_calls"]
+    assert read["function"] == {"name": "look_up", "arguments": arguments}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_key_with_a_space_comes_back(name):
+    codec = codec_with_tools(TEMPLATES[name])
+    message = answer(call({"my key": "a", "key": "b"}))
+    assert codec.answer(codec.encode_answer(message)).message["tool_calls"] == message["tool_calls"]
+
+
 def test_lone_surrogates_are_replaced():
     codec = codec_with_tools(TEMPLATES["qwen2_5"])
     text = r'<tool_call>{"name": "a", "arguments": {"\udc00": "\ud800"}}</tool_call>'

@@ -22,7 +22,6 @@ from agentsgym.types.tool_actions import ToolAction, results
 logger = logging.getLogger(__name__)
 
 Tool = FunctionTool | McpTool
-UNREAD = "Error: a call could not be read, so nothing ran. Write calls in the form of your tools."
 
 
 class ToolEnv(MultistepEnv):
@@ -111,7 +110,7 @@ class ToolEnv(MultistepEnv):
             texts.append(cut(text, self.config.result_characters))
         answers = results(called, texts)
         if called.unread:
-            answers.append(Message(role="user", content=UNREAD))
+            answers.append(Message(role="user", content=_said_of_unread(called)))
         info = {"malformed": not called.calls, "metrics": called.metrics(executed)}
         return {**state, "results": answers}, 0.0, False, info
 
@@ -119,3 +118,10 @@ class ToolEnv(MultistepEnv):
         if name not in self._tools:
             raise ToolError(f"there is no tool {name!r}; {did_you_mean(name, self._tools)}")
         return self._tools[name].run(self, state, arguments, self.config.tool_seconds)
+
+
+def _said_of_unread(called: ToolAction) -> str:
+    """What the agent is told of calls that could not be read."""
+    ran = "; the others have results" if called.calls else ", so nothing ran"
+    which = f"{called.unread} of {called.attempted} calls could not be read"
+    return f"Error: {which}{ran}. Write calls in the form of your tools."

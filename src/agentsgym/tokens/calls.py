@@ -16,6 +16,7 @@ from typing import Any
 
 from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.folding import folded
+from agentsgym.tokens.plain import alternates
 from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
@@ -124,7 +125,7 @@ class CallTranscript(Transcript):
     def _continue(self, earlier: _Answered, messages: Sequence[Message], new: int) -> None:
         """Go on after an earlier answer with the last `new` messages."""
         assert self._codec is not None
-        bridge = self._codec.bridge(earlier.text, messages, earlier.token_ids, new)
+        bridge = self._codec.bridge(earlier.text, messages, earlier.token_ids, new, self._plain)
         if bridge.delta is None:
             self._open(messages, "template", bridge.rewrites)
             return

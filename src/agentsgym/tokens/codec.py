@@ -8,7 +8,7 @@ history.
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache
@@ -46,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_OPENINGS = 1024
 _MOST_TOOLS = 64
+_MOST_TEXT = 1 << 20  # characters of all of them together
 # Answers and observations of the conversations on which a template is tried.
 _PLAIN = ("A mouse?", " a\nb\n", "")
 _THOUGHT = ("<think>\nhm\n</think>\n\nA horse.", "yes", "<think>a</think>b")
@@ -83,7 +84,8 @@ class TemplateCodec:
         self._verbatim = special_tokens_meant
         self._around: dict[str, list[str]] = {}
         self._appends: dict[tuple[str, ...], bool] = {}
-        self._opened: dict[tuple[tuple[str, ...], ...], tuple[Opening, list[Message]]] = {}
+        self._named = ""  # the tools, of which one cache has all openings
+        self._opened: dict[tuple[Any, ...], tuple[Opening, list[Message]]] = {}
 
     def open(self, messages: Sequence[Message]) -> Opening:
         """Render `messages` with the generation prompt and encode the text."""
@@ -102,7 +104,8 @@ class TemplateCodec:
             shown = tools if self._verbatim else map_texts(list(tools), self.control.mark)
             options = {**self._options, "tools": list(shown)}
             known = TemplateCodec(self._tokenizer, options, special_tokens_meant=self._verbatim)
-            if len(self._with_tools) >= _MOST_TOOLS:
+            known._opened, known._named = self._opened, key
+            if len(self._with_tools) >= _MOST_TOOLS or _too_much(self._with_tools, key):
                 self._with_tools.clear()
             self._with_tools[key] = known
         return known
@@ -181,17 +184,23 @@ class TemplateCodec:
         return ids
 
     def bridge(
-        self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
+        self,
+        text: str,
+        messages: Sequence[Message],
+        action_ids: Sequence[int],
+        new: int = 1,
+        plain: bool | None = None,
     ) -> Bridge:
         """The template's text between an action and the next one. The action is the answer
-        `messages[-new - 1]`; the messages after it are new, of any roles.
+        `messages[-new - 1]`; the messages after it are new, of any roles. `plain` says whether the
+        conversation `alternates`; None: find out.
 
         `text` is the context as it was rendered before that action. History counts as rewritten if
         the template now renders that context differently, or does not render the action as the
         agent wrote it (ignoring white space around it, and how it writes calls of tools). A
         template that drops earlier `<think>` blocks does so.
         """
-        plain = new == 1 and alternates(messages)
+        plain = new == 1 and (alternates(messages) if plain is None else plain)
         tail, now = self._appended(text, messages) if plain else (None, "")
         if tail is None:
             known = self._marked(messages)
@@ -321,13 +330,14 @@ class TemplateCodec:
     def _opening(self, messages: Sequence[Message]) -> tuple[Opening, list[Message]]:
         """`messages` and the generation prompt, rendered and encoded; and the messages, marked.
         The rollouts of a group begin alike."""
-        key = tuple([message_key(message) for message in messages])
+        key = (self._named, *map(message_key, messages))
         known = self._opened.get(key)
         if known is None:
             beginning = self._marked(messages)
             text = self.template.render(beginning)
             known = Opening(self.control.encode(text), text), beginning
-            if len(self._opened) >= _MOST_OPENINGS:
+            kept = (opening.text for opening, _ in self._opened.values())
+            if len(self._opened) >= _MOST_OPENINGS or _too_much(kept, text):
                 self._opened.clear()
             self._opened[key] = known
         return known
@@ -366,6 +376,11 @@ def _warn_rewritten(template: str | None) -> None:
         "`rows_per_rollout` in the metrics count it. chat_template='training' (GRPOEnvConfig) "
         "uses TRL's training template, which only appends, if TRL has one for this model."
     )
+
+
+def _too_much(kept: Iterable[str], more: str) -> bool:
+    """Whether texts are too long to be kept together."""
+    return sum(map(len, kept)) + len(more) > _MOST_TEXT
 
 
 def _kept(before: str, whole: str) -> int:

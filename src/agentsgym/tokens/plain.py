@@ -54,7 +54,12 @@ class PlainCodec:
         return Opening(ids if begun else self._begins + ids, "")
 
     def bridge(
-        self, text: str, messages: Sequence[Message], action_ids: Sequence[int], new: int = 1
+        self,
+        text: str,
+        messages: Sequence[Message],
+        action_ids: Sequence[int],
+        new: int = 1,
+        plain: bool | None = None,
     ) -> Bridge:
         """Encode the last `new` messages, those after the action."""
         return Bridge(self._joined(messages[len(messages) - new :]), "")
@@ -109,14 +114,11 @@ def marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
 
 def alternates(messages: Sequence[Message]) -> bool:
     """Whether plain answers and messages of the user take turns after the first answer."""
-    first = next(n for n, message in enumerate(messages) if message["role"] == "assistant")
-    return (
-        all(
-            message["role"] == ("user" if number % 2 else "assistant")
-            and not message.get("tool_calls")
-            for number, message in enumerate(messages[first:])
-        )
-        and (len(messages) - first) % 2 == 0
+    roles = ("assistant", "user")
+    first = next((n for n, one in enumerate(messages) if one["role"] == roles[0]), len(messages))
+    return (len(messages) - first) % 2 == 0 and all(
+        message["role"] == roles[number % 2] and not message.get("tool_calls")
+        for number, message in enumerate(messages[first:])
     )
 
 

@@ -181,6 +181,10 @@ def _tagged_call(body: str, types: _ArgumentTypes) -> _Read:
     return [_call({"name": name, "arguments": arguments})]
 
 
+def _quoted_key(match: re.Match[str]) -> str:
+    return f"{json.dumps(match[1].strip())}:"
+
+
 def _gemma_call(body: str, types: _ArgumentTypes) -> _Read:
     """`call:name{key:<|"|>text<|"|>,other:1}`: keys without quotes, texts between a token."""
     head, brace, rest = body.partition("{")
@@ -189,7 +193,7 @@ def _gemma_call(body: str, types: _ArgumentTypes) -> _Read:
         if number % 2:
             pieces[number] = json.dumps(piece)
         else:
-            piece = re.sub(r"([{,]\s*)([^\s{}\[\],:]+):", r'\1"\2":', piece)
+            piece = re.sub(r"(?<=[{,])([^{}\[\],:]+):", _quoted_key, piece)
             pieces[number] = re.sub(r"(?<=[:,\[])None\b", "null", piece)
     name = head.strip().removeprefix("call:")
     return [_call({"name": name, "arguments": _json("".join(pieces))})]

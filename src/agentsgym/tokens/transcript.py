@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentsgym.tokens.codec import Codec
+from agentsgym.tokens.plain import alternates
 from agentsgym.types import GenerationResult, Message, Row, StepSpan
 
 
@@ -64,13 +65,14 @@ class Transcript:
     """Records a rollout as rows of tokens. With `codec=None` (no tokenizer) it records none.
 
     `_text` is the context as text, and `_before` the text before the last observation, or its
-    length if the context begins with it.
+    length if the context begins with it. `_plain` says whether the conversation `alternates`.
     """
 
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
         self._text = ""
         self._before: str | int = ""
+        self._plain = True
         self._last_action: tuple[int, ...] | None = None
         self._begins = "episode"
         self._row = DraftRow("")
@@ -99,7 +101,8 @@ class Transcript:
         if self._last_action is None:
             self._open(messages, self._begins)
             return
-        bridge = self._codec.bridge(self._text, messages, self._last_action, new)
+        self._plain = self._plain and new == 1 and alternates(messages[-2:])
+        bridge = self._codec.bridge(self._text, messages, self._last_action, new, self._plain)
         if bridge.delta is None:
             self._open(messages, "template", bridge.rewrites)
         else:
@@ -144,6 +147,7 @@ class Transcript:
 
     def _open(self, messages: Sequence[Message], begins: str, rewrites: str = "") -> None:
         assert self._codec is not None
+        self._plain = alternates(messages)
         opening = self._codec.open(messages)
         self._row = DraftRow(begins, rewrites)
         self._row.observe(opening.token_ids)
