@@ -85,6 +85,7 @@ class CallTranscript(Transcript):
 
     def _extend(self, call: ModelCall, keys: Sequence[_Key]) -> None:
         """Go on with the row that the call continues, or begin one."""
+        self._plain = alternates(call.messages)
         if earlier := self._prompts.get(keys[-1]):
             self._copy(earlier.row, earlier.span.start, "retry")
             self._text = earlier.text
