@@ -232,6 +232,11 @@ class MultistepEnv:
         return (ACT,) if self.config.action_form == "tool" else ()
 
     @property
+    def offers_tools(self) -> bool:
+        """Whether conversations may have tools: these, or those of a program's calls."""
+        return bool(self.tool_schemas)
+
+    @property
     def row_config(self) -> dict[str, Any]:
         """The `env_config` of this object's dataset rows."""
         return self.env_config | ({NEEDS: self.needs} if self.needs else {})

@@ -155,9 +155,11 @@ def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     if local or in_hub_cache(path, config.model.revision):
         with suppress(ConfigError):
             return load_tokenizer(config), True
-    tasks = run_tasks(make_env(config), config.data, "train")
+    env = make_env(config)
+    tasks = run_tasks(env, config.data, "train")
     texts = [str(tasks[i]["task_data"]) for i in range(min(16, len(tasks)))]
-    return with_template(build_tokenizer(texts, VOCABULARY), config.model), False
+    tokenizer = build_tokenizer(texts, VOCABULARY, tools=env.offers_tools)
+    return with_template(tokenizer, config.model), False
 
 
 def _random_model(config: RunConfig, tokenizer: Any) -> Any:

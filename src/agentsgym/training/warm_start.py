@@ -104,7 +104,7 @@ def warm_start(
         settings.vocab_size,
         max_token_length=settings.max_token_length,
         pieces=settings.tokenizer,
-        tools=bool(env.tool_schemas),
+        tools=env.offers_tools,
     )
     model = build_model(tokenizer, settings.model, seed)
     stream.env = env.with_tokenizer(tokenizer)

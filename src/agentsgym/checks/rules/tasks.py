@@ -72,7 +72,7 @@ def masks(context: Context) -> Passed:
 
     Played with a tokenizer that has a chat template and, without tools, with one that has none.
     """
-    tools = bool(context.env.tool_schemas)
+    tools = context.env.offers_tools
     tasks = context.tasks(3, most=6)
     scripts = [
         agent_texts(rollout) or [""]

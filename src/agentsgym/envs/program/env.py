@@ -101,6 +101,10 @@ class ProgramEnv(ListedTasks):
             import_from_here(config.function)
             self._function = import_path(config.function, True)
 
+    @property
+    def offers_tools(self) -> bool:
+        return True
+
     def run(self, task: dict[str, Any], client: ClientSettings) -> Any:
         """Run the program on a task and return its reward or rewards; may be async."""
         return self._function(task, client)
