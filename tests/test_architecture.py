@@ -28,7 +28,6 @@ HEAVY_PACKAGES = (
     "agentsgym.generation.sampling",
     "agentsgym.training.",
     "agentsgym.runs.callbacks",
-    "agentsgym.envs.twenty_questions.guess_consistency",
     "agentsgym.integrations.axolotl.",
 )
 

@@ -12,6 +12,7 @@ import pytest
 
 import agentsgym as package
 from agentsgym.cli.app import COMMANDS, loaded
+from agentsgym.envs.builtin import KNOWN
 
 
 def test_help_loads_nothing_heavy():
@@ -89,7 +90,7 @@ def test_play_to_the_end(invoke, workplace):
 
 
 def test_settings_of_an_environment_are_listed(invoke):
-    text = invoke("play", "TwentyQuestions", "--help-config").stdout
+    text = invoke("envs", "TwentyQuestions").stdout
     assert "max_steps_per_episode" in text and "hints" in text
 
 
@@ -156,3 +157,34 @@ def test_ctrl_c_and_resume(invoke, workplace):
     assert summary["before"] == done["before"]
     steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()]
     assert steps == list(range(1, goal + 1))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("play", "Bandit", "--temperature", "0"),
+        ("play", "Bandit", "--seed", "3"),
+        ("play", "Bandit", "--trust"),
+        ("play", "Bandit", "--agent", "agent:optimal", "--temperature", "0"),
+        ("eval", "agent:optimal", "--env", "Bandit", "--temperature", "0"),
+        ("eval", "agent:optimal", "--env", "Bandit", "--max-action-tokens", "3"),
+        ("eval", "agent:optimal", "--env", "Bandit", "--plan", "--output", "there"),
+    ],
+    ids=" ".join,
+)
+def test_an_option_without_effect_is_refused(invoke, workplace, command):
+    result = invoke(*command, input="1\n" * 9)
+    assert result.exit_code == 2 and "error:" in result.output, result.output
+
+
+def test_the_settings_of_every_environment_are_listed_with_what_is_allowed(invoke):
+    for name in KNOWN:
+        result = invoke("envs", name)
+        assert result.exit_code == 0, result.output
+        rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
+        assert {"max_steps_per_episode", "carry", "free_shots"} <= rows.keys()
+        assert "none, full, summary" in rows["carry"] and "whole number ≥ 0" in rows["free_shots"]
+
+
+def test_credit_trusts_a_run_with_a_link_if_it_is_told_to(invoke, workplace):
+    assert "--trust" in invoke("credit", "--help").stdout

@@ -42,7 +42,7 @@ def test_no_module_of_the_working_directory_is_run(strange):
 def test_python_m_takes_no_module_of_the_working_directory(tmp_path):
     (tmp_path / "typer.py").write_text(LEAVES_A_MARK.format(name="typer"))
     done = subprocess.run(
-        [sys.executable, "-m", "agentsgym", "play", "Bandit", "--help-config"],
+        [sys.executable, "-m", "agentsgym", "envs", "Bandit"],
         capture_output=True,
         timeout=60,
         text=True,

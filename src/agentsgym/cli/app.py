@@ -21,7 +21,7 @@ COMMANDS = {
     "merge": "Write the LoRA adapter of a run and its base model as one plain model directory.",
     "serve": "Serve an environment to the clients of OpenEnv.",
     "serve-model": "Serve a model to the clients of OpenAI and Anthropic, and to trainings.",
-    "envs": "List the registered environments, their descriptions, and whether they are installed.",
+    "envs": "List the registered environments, or with a name the settings of one.",
     "check": "Play an environment without a model and report its faults.",
     "tokens": "Say how a tokenizer and its chat template treat a conversation of several turns.",
     "presets": "List the presets of `agentsgym train`: training runs that are part of the package.",

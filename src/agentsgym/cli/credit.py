@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, shown
+from agentsgym.cli.options import TrustOption
 from agentsgym.credit import find_estimator
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
@@ -34,6 +35,7 @@ def credit(
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+    trust: TrustOption = False,
 ) -> None:
     """Show the credit that each estimator would assign in a run.
 
@@ -46,7 +48,7 @@ def credit(
 
         agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
     """
-    source = Source(Path(run))
+    source = Source(Path(run), trust)
     used = source.estimator
     default = [name for name in RECORDED if as_json or name == used or _unbiased(name)]
     names = tuple(estimator or sorted(default, key=lambda name: name != used))

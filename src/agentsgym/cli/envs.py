@@ -1,16 +1,71 @@
 """`agentsgym envs`."""
 
+from collections.abc import Mapping
 from importlib.util import find_spec
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
 from agentsgym.cli.console import line, out, print_table, shown
+from agentsgym.envs import find
 from agentsgym.envs.builtin import KNOWN
-from agentsgym.types.names import install_command
+from agentsgym.types import with_modules_of
+from agentsgym.types.names import import_from_here, install_command
+
+_LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+_KINDS = {"integer": "whole number", "string": "text", "boolean": "true or false"}
 
 
-def envs() -> None:
-    """List the registered environments, their descriptions, and whether they are installed."""
+def envs(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A registered name or a dotted path.")
+    ] = None,
+) -> None:
+    """List the registered environments, or with a name the settings of one.
+
+    Examples:
+
+        agentsgym envs
+
+        agentsgym envs TwentyQuestions
+    """
+    if name is None:
+        _list_environments()
+    else:
+        _list_settings(name)
+
+
+def _list_settings(name: str) -> None:
+    """Each setting of an environment: its default, what is allowed, and what it means."""
+    import_from_here(name)
+    settings = find(name, with_modules_of(False, name)).Settings
+    allowed = settings.model_json_schema()["properties"]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("env_config", no_wrap=True)
+    for column in ("default", "allowed", "meaning"):
+        table.add_column(column, overflow="fold")
+    for key, field in settings.model_fields.items():
+        default = "" if field.is_required() else repr(field.get_default(call_default_factory=True))
+        cells = (key, default, _allowed(allowed[key]), field.description or "")
+        table.add_row(*map(shown, cells))
+    print_table(table)
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """What a JSON schema allows, in words."""
+    if "anyOf" in schema:
+        return " or ".join(map(_allowed, schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(map(str, schema.get("enum") or [schema["const"]]))
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        return f"list of: {_allowed(schema.get('items', {}))}"
+    limits = [f"{sign} {schema[key]:,}" for key, sign in _LIMITS.items() if key in schema]
+    return " ".join([_KINDS.get(kind, kind), " and ".join(limits)]).strip()
+
+
+def _list_environments() -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("environment", no_wrap=True)
     table.add_column("installed", no_wrap=True)
@@ -27,5 +82,5 @@ def envs() -> None:
         line(command)
     out.print(
         "\nPlay one with [bold]agentsgym play NAME[/]; "
-        "[bold]agentsgym play NAME --help-config[/] lists its settings."
+        "[bold]agentsgym envs NAME[/] lists its settings."
     )

@@ -11,7 +11,7 @@ from agentsgym.cli.options import (
     SettingsArgument,
     TrustOption,
 )
-from agentsgym.cli.players import PlayOptions, play_with
+from agentsgym.cli.players import PlayOptions, check_effect, play_with
 from agentsgym.cli.suite import evaluate_suite
 from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
 from agentsgym.evaluation import Played, compare, default_cluster, passes, smallest_difference
@@ -125,9 +125,12 @@ def evaluate(
         settings={key: value for key, value in how.items() if value is not None},
         engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
     )
+    check_effect(options.models, options.settings)
     given = {key: given[key] for key in given if key not in options.engine}
     if output is not None and output.exists() and not trust:
         check_links(output)
+    if plan and output is not None:
+        raise fail("--plan plays nothing that --output could keep", BAD_USAGE)
     if suite is not None:
         if plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)

@@ -1,9 +1,8 @@
 """`agentsgym play`: a person plays at the terminal, or watches an agent."""
 
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from agentsgym.agents import HumanAgent
 from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown, tell
@@ -13,8 +12,8 @@ from agentsgym.cli.options import (
     TrustOption,
     split_settings,
 )
-from agentsgym.cli.players import evaluated_run
-from agentsgym.envs import MultistepEnv, find, make
+from agentsgym.cli.players import check_effect, evaluated_run
+from agentsgym.envs import MultistepEnv, make
 from agentsgym.evaluation import rollout_requests
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.runs import RunConfig, parse_overrides
@@ -49,9 +48,6 @@ def play(
         int | None, typer.Option(min=0, help="Draws the agent's sampling noise [0].")
     ] = None,
     trust: TrustOption = False,
-    help_config: Annotated[
-        bool, typer.Option("--help-config", help="List the environment's settings and exit.")
-    ] = False,
 ) -> None:
     """Play an environment yourself, or watch an agent.
 
@@ -69,16 +65,16 @@ def play(
         agentsgym play Mastermind --agent agent:optimal
     """
     import_from_here(name)
-    if help_config:
-        _show_keys(name)
-        return
     given = parse_overrides(settings or ())
     if agent is not None:
         how = {"eval.temperature": temperature, "eval.seed": seed}
         how = {key: value for key, value in how.items() if value is not None}
+        check_effect([agent], how)
         run = evaluated_run(agent, name, given, how, trust=trust)
         _show_result(_watch(run, task), "The agent")
         return
+    if trust or (temperature, seed) != (None, None):
+        raise fail("--temperature, --seed and --trust are of --agent MODEL", BAD_USAGE)
     given, sections = split_settings(given)
     answerer = sections.pop("answerer", None)
     if sections:
@@ -92,17 +88,6 @@ def play(
         out.print("\nThe game is over; nothing was saved.")
         raise typer.Exit(INTERRUPTED) from None
     _show_result(rollout, "You")
-
-
-def _show_keys(name: str) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("key", "default", "meaning"):
-        table.add_column(column)
-    for key, field in find(name, with_modules_of(False, name)).Settings.model_fields.items():
-        choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-        allowed = f" ({', '.join(map(repr, choices))})" if choices else ""
-        table.add_row(key, shown(repr(field.default)), shown((field.description or "") + allowed))
-    out.print(table)
 
 
 def _play(env: MultistepEnv, task: dict[str, Any]) -> Rollout:

@@ -52,6 +52,13 @@ class PlayOptions:
         return self.engine if name in (chats or models[:1] or self.models[:1]) else {}
 
 
+def check_effect(agents: Sequence[str], how: Mapping[str, Any]) -> None:
+    """Exit with an error for settings of sampling where no agent samples."""
+    of_sampling = {"eval.temperature", "train.max_action_tokens"} & how.keys()
+    if of_sampling and all(agent.startswith(SCRIPTED) for agent in agents):
+        raise fail(f"{', '.join(sorted(of_sampling))}: no model samples here", BAD_USAGE)
+
+
 def evaluated_run(
     agent: str,
     env: str | None,

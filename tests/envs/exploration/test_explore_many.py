@@ -168,3 +168,10 @@ def test_bad_tasks_are_refused(task):
 def test_unknown_families_are_refused():
     with pytest.raises(ConfigError, match="tower"):
         make(families=["tower"])
+
+
+@pytest.mark.parametrize("given", [{"noise": [1.5]}, {"noise": [1.0]}, {"noise": [-0.1]},
+                                   {"look_cost": [-1.0]}], ids=str)  # fmt: skip
+def test_drawn_values_have_the_range_of_a_single_one(given):
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        ExploreManyEnv(None, given)

@@ -31,6 +31,7 @@ from agentsgym.types import Agent, TrialInfo, session_seed
 NO_ACTION = "No such action."
 NOTHING = "Nothing yet."
 _Share = Annotated[float, Field(ge=0, le=1)]
+Noise = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ExplorationSettings(EnvSettings):

@@ -13,6 +13,7 @@ from agentsgym.envs.exploration.base import (
     ExplorationGame,
     ExplorationSettings,
     ExploreState,
+    Noise,
     Question,
 )
 from agentsgym.envs.exploration.best_play import BestPlayer, Plan
@@ -47,9 +48,7 @@ class ExploreSettings(ExplorationSettings):
     facts: int = Field(
         1, ge=1, le=len(FACT_NAMES), description="hidden facts; each episode asks for one of them"
     )
-    noise: float = Field(
-        0.0, ge=0, lt=1, description="probability that the answer to a look is wrong"
-    )
+    noise: Noise = Field(0.0, description="probability that the answer to a look is wrong")
     look_cost: float = Field(0.0, ge=0, description="cost of each informing action")
     right_reward: float = Field(1.0, description="what the paid action earns if it is right")
     wrong_reward: float = Field(0.0, description="what it earns if it is wrong")

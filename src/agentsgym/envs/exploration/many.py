@@ -15,6 +15,7 @@ from agentsgym.envs.exploration.base import (
     ExplorationGame,
     ExplorationSettings,
     ExploreState,
+    Noise,
     Question,
     Wording,
 )
@@ -24,6 +25,7 @@ from agentsgym.envs.exploration.language import PARTS, Language, Part
 from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.settings import Carry
 from agentsgym.types import Tokenizer
+from agentsgym.types.settings import NotNegative
 
 _WORD = re.compile(r"\w+(?:-\w+)*")
 SAME = "Same game."
@@ -46,10 +48,10 @@ class ExploreManySettings(ExplorationSettings):
     spare_steps: int = Field(
         1, ge=0, le=4, description="most actions of a free shot beyond those that inform completely"
     )
-    noise: list[float] = Field(
+    noise: list[Noise] = Field(
         [0.0], min_length=1, description="drawn per task: probability that a look's answer is wrong"
     )
-    look_cost: list[float] = Field(
+    look_cost: list[NotNegative] = Field(
         [0.0], min_length=1, description="drawn per task: cost of each informing action"
     )
 
