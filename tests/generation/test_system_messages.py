@@ -60,6 +60,16 @@ def test_each_api_shows_the_model_every_message_in_its_order(serve, name):
     assert -1 not in places and places == sorted(places)
 
 
+@pytest.mark.parametrize("name", EXACT + STRICT)
+def test_a_later_system_message_without_one_at_the_beginning(serve, name):
+    server = serve(name)
+    talk = [("user", "Hello."), ("system", "Rule one.")]
+    for path, body in bodies(talk).items():
+        assert server.post(path, **body).status_code == 200
+    for context in server.engine.contexts:
+        assert 0 < context.find("Hello.") < context.find("Rule one.")
+
+
 @pytest.mark.parametrize("name", EXACT)
 def test_a_template_that_takes_them_anywhere_gets_them_as_they_are(serve, name):
     server = serve(name)

@@ -190,11 +190,16 @@ class ChatTemplate:
     def roles_taken(self) -> RolesTaken:
         """Which roles may stand where."""
         system, user, answer = "system", "user", "assistant"
-        anywhere = (system, system, user, system, answer, system, user, system)
+        anywhere = (
+            (system, system, user, system, answer, system, user, system),
+            (user, system),  # some templates do otherwise where the first message is no system's
+            (user, answer, system, user),
+            (user, answer, user, system),
+        )
         return RolesTaken(
             self._shows(system, user),
             self._shows(system),
-            self._shows(*anywhere),
+            all(self._shows(*roles) for roles in anywhere),
             self._shows(user, user, answer, answer, user),
         )
 
