@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from agentsgym.generation.serving.beside import beside_the_loop
 from agentsgym.generation.serving.calls import Backend, CallRefused
 from agentsgym.generation.serving.chat import ChatBody
 from agentsgym.generation.serving.exchanges import CallTask, Exchanges
@@ -94,7 +95,7 @@ class _Front:
         key = request.path_params.get("session") or sent_key(request)
         models = await self._backend.models(key)
         raw = await read_body(request)
-        body, call = await asyncio.to_thread(_read, form, raw)
+        body, call = await beside_the_loop(len(raw), partial(_read, form, raw))
         if models and body.model not in models:
             raise _unknown(body.model, models)
         for _ in range(_TURNS):

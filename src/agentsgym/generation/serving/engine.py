@@ -1,11 +1,12 @@
 """Calls of a model, answered by an engine of this process."""
 
-import asyncio
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agentsgym.generation.serving.batcher import Batcher
+from agentsgym.generation.serving.beside import beside_the_loop
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.tokens.codec import TemplateCodec
@@ -74,7 +75,8 @@ class EngineBackend:
         """Sample an answer to the rendered conversation."""
         self.check(key)
         try:
-            codec, context = await asyncio.to_thread(self._read, call)
+            size = sum(64 + len(message["content"]) for message in call.messages)
+            codec, context = await beside_the_loop(size, partial(self._read, call))
         except ValueError as error:  # TemplateFailed, or tools that the template does not show
             raise CallRefused(str(error)) from None
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
