@@ -17,9 +17,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +60,11 @@ class Variant:
         return {"sampler_cap": self.cap, "off_policy_masks": masks}
 
 
-FAR = "+ geometric_rollout 0.9 to 1.1"
 VARIANTS = (
     Variant("no correction", None),
     Variant("ratio in full", NO_CAP),
     Variant("truncated at 2"),
     *(Variant(f"+ {mask.name}", masks={mask.name: mask.published}) for mask in MASKS.values()),
-    Variant(FAR, masks={"geometric_rollout": (0.9, 1.1)}),
 )
 BASE = "truncated at 2"
 
@@ -95,18 +92,7 @@ def gap_of(process: Process, sampler: Process, groups: Groups, advantages: Any) 
     """The gap between policy and sampler at the tokens of the sampler's groups."""
     at = groups.tokens.state, groups.tokens.action
     logps, sampled = process.log_policy[at], sampler.log_policy[at]
-    ratio, step = logps - sampled, groups.tokens.step
-    rollout = groups.table.rollout[step]
-    least, greatest = np.full((2, rollout.max() + 1), 0.0)
-    least[:], greatest[:] = np.inf, -np.inf
-    np.minimum.at(least, rollout, ratio)
-    np.maximum.at(greatest, rollout, ratio)
-    values = logps, sampled, advantages, _mean(ratio, step), _mean(ratio, rollout)
-    return SamplerGap(*map(torch.from_numpy, (*values, least[rollout], greatest[rollout])))
-
-
-def _mean(values: Any, owner: Any) -> Any:
-    return (np.bincount(owner, weights=values) / np.bincount(owner))[owner]
+    return SamplerGap(*map(torch.from_numpy, (logps, sampled, advantages)))
 
 
 @dataclass(frozen=True)
@@ -250,13 +236,9 @@ def train(start: Path, lag: int, seed: int, variant: Variant) -> dict[str, Any]:
     }
 
 
-NOT_TRAINED = {0: (), 1: (), 4: (), 16: ("+ geometric_step",)}
-
-
 def variants_at(lag: int) -> list[Variant]:
     """What is trained with."""
-    left_out = ("ratio in full", FAR, *NOT_TRAINED[lag])
-    return [v for v in VARIANTS if (v.name not in left_out if lag else v.name == BASE)]
+    return [v for v in VARIANTS if (v.name != "ratio in full" if lag else v.name == BASE)]
 
 
 def trainings(store: Store, start: Path) -> None:
@@ -265,28 +247,8 @@ def trainings(store: Store, start: Path) -> None:
         for seed in range(SEEDS):
             done = {r["variant"] for r in store.read() if (r["lag"], r["seed"]) == (lag, seed)}
             missing = [v for v in variants_at(lag) if v.name not in done]
-            for names, result in distinct(missing, lag, partial(train, start, lag, seed)):
-                for name in names:
-                    store.add({"variant": name, **result})
-
-
-NEAR = ("outlier", "kpop", "dppo")
-"""Masks that hardly ever act one update later. There they are tried together: where they left
-nothing out, each of them gives the run without masks."""
-
-
-def distinct(
-    variants: Sequence[Variant], lag: int, run: Callable[[Variant], dict[str, Any]]
-) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """The names of equal runs, and their result."""
-    names = [BASE, *(f"+ {name}" for name in NEAR)]
-    if lag == 1 and {*names} <= {v.name for v in variants}:
-        result = run(Variant("near", masks={name: MASKS[name].published for name in NEAR}))
-        if result["masked"] == 0.0:
-            yield names, result
-            variants = [v for v in variants if v.name not in names]
-    for variant in variants:
-        yield [variant.name], run(variant)
+            for variant in missing:
+                store.add({"variant": variant.name, **train(start, lag, seed, variant)})
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -419,8 +381,7 @@ processes of `experiments/estimators/board.py`; medians over these, with noise a
 draws. The policy is given. The sampler is a copy with normal noise of this standard deviation on
 its logits, an older version (its logits are behind by this much where the true gradient is
 largest), or the policy with its logits rounded to bfloat16. ρ is the ratio of a token's
-probabilities. "+" is the truncated ratio and a mask, at its published bounds if it shows no others.
-An action is one token here, so `geometric_step` is a band on tokens.
+probabilities. "+" is the truncated ratio and a mask at its published bounds.
 
 {gradient}
 ## Learning

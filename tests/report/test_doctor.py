@@ -167,8 +167,8 @@ CASES = {
         "train-39/0/0",
     ),
     "tokens_masked": (
-        {"line": changed(masked=0.6, masked__dppo=0.1, masked__geometric_rollout=0.55)},
-        ["60% of the agent tokens are left out in steps", "55% by geometric_rollout"],
+        {"line": changed(masked=0.6, masked__dppo=0.1, masked__icepop=0.55)},
+        ["60% of the agent tokens are left out in steps", "55% by icepop"],
         "train-39/0/0",
     ),
     "rows_break": (

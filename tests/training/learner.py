@@ -24,8 +24,8 @@ CELLS = (
     ("luspo", "step", "rollout"),
     ("vespo", "token", "steps"),
 )
-MASKS = {"geometric_rollout": [0.7, 1.4], "outlier": [0.3, 3.0], "dppo": [0.001]}
-"""Off-policy masks of the cells: two of whole rollouts, one of tokens."""
+MASKS = {"icepop": [0.7, 1.4], "dppo": [0.001]}
+"""Off-policy masks of the cells."""
 ROLLOUTS = 12
 RECORDED = 3
 """Rollouts of each process and generation with token records."""

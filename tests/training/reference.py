@@ -139,33 +139,17 @@ def _token_losses(model, rows, settings):
 def _masked(spoken, place, masks):
     """Whether one of the masks leaves out the token at (row, t)."""
     row, t = place
-    gaps = [
-        (r, r.steps[k], math.exp(float(now.detach())), math.exp(r.sampler[k]))
+    policy, sampler = next(
+        (math.exp(float(now.detach())), math.exp(r.sampler[k]))
         for r, k, now, _ in spoken
-    ]
-    policy, sampler = next(g[2:] for g, s in zip(gaps, spoken) if s[0] is row and s[1] == t)
-    step = [p / q for r, number, p, q in gaps if r is row and number == row.steps[t]]
-    whole = [p / q for _, _, p, q in gaps]
-    moved = policy - sampler if row.advantages[t] > 0 else sampler - policy
-    clamped = [min(max(x, 1e-8), 1 - 1e-8) for x in (policy, sampler)]
-    values = {
-        "icepop": [policy / sampler],
-        "geometric_step": [math.prod(step) ** (1 / len(step))],
-        "geometric_rollout": [math.prod(whole) ** (1 / len(whole))],
-        "outlier": whole,
-        "dppo": [moved],
-        "kpop": [bernoulli_kl(*clamped), bernoulli_kl(*clamped[::-1])],
-    }
-    return any(
-        value > bounds[-1] or (len(bounds) == 2 and value < bounds[0])
-        for name, bounds in masks.items()
-        for value in values[name]
+        if r is row and k == t
     )
-
-
-def bernoulli_kl(p, q):
-    """KL of two Bernoulli distributions, nats."""
-    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+    moved = policy - sampler if row.advantages[t] > 0 else sampler - policy
+    values = {"icepop": policy / sampler, "dppo": moved}
+    return any(
+        values[name] > bounds[-1] or (len(bounds) == 2 and values[name] < bounds[0])
+        for name, bounds in masks.items()
+    )
 
 
 def _one(row, t, now, old, ratio, summed, s, masked):

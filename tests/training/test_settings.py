@@ -272,7 +272,6 @@ TABLE = [
     ("max_resample_rounds", 4, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "resample"}),
     ("replay_max_age", 2, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "replay"}),
     ("min_signal_patience", 3, {"min_signal_share": 0.0}, {}),
-    ("muon", True, {"optim": "sgd"}, {"optim": "adamw_torch"}),
     ("teacher_key_env", "KEY", {}, {"teacher_model": "http://teacher:8000"}),
     ("distillation", "forward", {}, {"teacher_model": "a/teacher"}),
     ("distillation_weight", 0.5, {}, {"teacher_model": "a/teacher"}),

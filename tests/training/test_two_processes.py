@@ -121,7 +121,7 @@ def test_what_is_logged_is_of_all_processes(two, one):
     for number, (ours, theirs) in enumerate(zip(two[0]["logs"], one["logs"], strict=True)):
         names = {"loss", "grad_norm"} | (set(theirs) if number % 2 == 0 else set())
         assert {"clipped", "entropy", "sampler/ratio", "sampler/capped_rows"} <= set(ours)
-        assert {"masked", "masked/outlier"} <= set(ours)
+        assert {"masked", "masked/icepop"} <= set(ours)
         # Rows of different processes share no prefix.
         assert ours["distinct_tokens"] >= theirs["distinct_tokens"]
         own = {n for n in names if n.startswith("time/")} | {"distinct_tokens", "tokens_read"}

@@ -158,10 +158,6 @@ class TrainSettings:
     policy_gradient: bool = setting(
         True, "False: the advantages have no effect, the policy is distilled alone."
     )
-    muon: bool = setting(
-        False,
-        "Muon trains the weights of linear layers, and AdamW everything else (docs/training.md).",
-    )
     max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
     max_rollout_tokens: Count | None = setting(
         None, "Token cap of a row: what does not fit is not played."

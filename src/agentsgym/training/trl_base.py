@@ -27,7 +27,6 @@ from trl.trainer import utils
 
 from agentsgym.generation.models import is_adapted, without_adapter
 from agentsgym.training.checkpoints import GenerationEndCallback, load_adapters
-from agentsgym.training.muon import check_muon, muon_beside
 from agentsgym.training.stopping import GradientNotFinite
 
 
@@ -141,8 +140,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
         for model in (self.model, self.ref_model):
             if model is not None:
                 ensure_head(self.accelerator.unwrap_model(model), self.temperature)
-        if self.args.muon:
-            check_muon(self)
         self.generation_end = GenerationEndCallback(self.args, self.begin_at)
         self.add_callback(self.generation_end)
 
@@ -234,15 +231,6 @@ class TRLBase(GRPOTrainer):  # type: ignore[misc]
             clear_device_cache()
         self._step += 1
         return loss
-
-    def create_optimizer(self, *args: Any, **options: Any) -> Any:
-        """The optimizer that `optim` names, and Muon beside it."""
-        fresh: bool = self.optimizer is None
-        super().create_optimizer(*args, **options)
-        if self.args.muon and fresh:
-            model = self.accelerator.unwrap_model(self.model)
-            self.optimizer: Any = muon_beside(self.optimizer, model, self.args)
-        return self.optimizer
 
     def _run_epoch(self, *args: Any, **options: Any) -> None:
         """The steps of an epoch; none if a resumed run has already made all of them."""

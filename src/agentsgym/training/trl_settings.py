@@ -137,11 +137,6 @@ CONDITIONS = (
         Condition(name, "with teacher_model", lambda c: c.teacher_model is not None)
         for name in ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
     ),
-    Condition(
-        "muon",
-        'with optim "adamw_torch" or "adamw_torch_fused"',
-        lambda c: c.optim.value in ("adamw_torch", "adamw_torch_fused"),
-    ),
     Condition("ray", "with ray.workers", lambda c: c.ray.workers > 0),
 )
 """Settings of ours and of the losses that are refused without what they belong to."""

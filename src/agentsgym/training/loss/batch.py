@@ -23,9 +23,8 @@ class TrainRow:
     `token_ids` int32, `agent_token_mask` int64, `logprobs` float32 (the sampler's), `spans` and
     `sampled` are those of the `Row`. `weight` is the loss weight of each agent token,
     `entropy_weight` that of the entropy bonus, `teacher_weight` in distillation. `old_logps`,
-    `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so are
-    those of the whole rollout: `rollout_log_ratio`, sum and number of logp − old logp over its
-    agent tokens, and `rollout_sampler_gap`, mean, least and greatest logp − logprobs.
+    `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so is
+    `rollout_log_ratio`, sum and number of logp − old logp over the agent tokens of the rollout.
     """
 
     token_ids: NDArray[np.int32]
@@ -41,7 +40,6 @@ class TrainRow:
     ref_logps: torch.Tensor | None = None
     teacher_logps: torch.Tensor | None = None
     rollout_log_ratio: tuple[float, int] = (0.0, 0)
-    rollout_sampler_gap: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @classmethod
     def of(cls, row: "Row | TrainRow", advantages: Floats) -> "TrainRow":
@@ -132,8 +130,7 @@ class Chunk:
     (P,): `targets` int64 (the token ids), `advantages`, `weight`, `entropy_weight`,
     `teacher_weight`, `span` int64 (number of the step within the chunk), `sampler_logps` with
     `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and, if the
-    loss uses them, `old_logps`, `ref_logps` and `teacher_logps`. `rollout_sampler_gap` has shape
-    (P, 3).
+    loss uses them, `old_logps`, `ref_logps` and `teacher_logps`.
     """
 
     rows: tuple[TrainRow, ...]
@@ -149,7 +146,6 @@ class Chunk:
     sampled: torch.Tensor
     rollout_log_ratio: torch.Tensor
     rollout_tokens: torch.Tensor
-    rollout_sampler_gap: torch.Tensor
     old_logps: torch.Tensor | None
     ref_logps: torch.Tensor | None
     teacher_logps: torch.Tensor | None
@@ -181,7 +177,7 @@ def collate(
         at_tokens = [np.asarray(v)[at] for v, at in zip(values, positions, strict=True)]
         return torch.from_numpy(np.concatenate(at_tokens)).to(device=device, dtype=dtype)
 
-    def per_row(values: Sequence[float | tuple[float, ...]]) -> torch.Tensor:
+    def per_row(values: Sequence[float]) -> torch.Tensor:
         return torch.from_numpy(np.repeat(values, counts, axis=0)).to(device=device, dtype=dtype)
 
     def tensors(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
@@ -203,7 +199,6 @@ def collate(
         sampled=per_row([float(row.sampled) for row in rows]),
         rollout_log_ratio=per_row([row.rollout_log_ratio[0] for row in rows]),
         rollout_tokens=per_row([row.rollout_log_ratio[1] for row in rows]),
-        rollout_sampler_gap=per_row([row.rollout_sampler_gap for row in rows]),
         old_logps=tensors([row.old_logps for row in rows]),
         ref_logps=tensors([row.ref_logps for row in rows]),
         teacher_logps=tensors([row.teacher_logps for row in rows]),

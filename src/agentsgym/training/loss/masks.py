@@ -8,29 +8,22 @@ from typing import NamedTuple
 import torch
 
 from agentsgym.training.loss.batch import Chunk
-from agentsgym.training.loss.ratios import step_mean
 from agentsgym.types.names import ConfigError, table, unknown_key
 
 
 class SamplerGap(NamedTuple):
     """How far the policy is from its sampler at P agent tokens.
 
-    All tensors have shape (P,) and no gradient. `log_ratio` is logp − the sampler's logp (nats),
-    `step_mean` its mean over the token's step, `rollout_mean`, `rollout_least` and
-    `rollout_greatest` are those over the agent tokens of its rollout.
+    All tensors have shape (P,) and no gradient.
     """
 
     logps: torch.Tensor
     sampler_logps: torch.Tensor
     advantages: torch.Tensor
-    step_mean: torch.Tensor
-    rollout_mean: torch.Tensor
-    rollout_least: torch.Tensor
-    rollout_greatest: torch.Tensor
 
     @property
     def log_ratio(self) -> torch.Tensor:
-        """logp − the sampler's logp."""
+        """logp − the sampler's logp, nats."""
         return self.logps - self.sampler_logps
 
 
@@ -38,37 +31,18 @@ class SamplerGap(NamedTuple):
 class OffPolicyMask:
     """A mask: `keep` takes a gap and the bounds, and returns a bool for each token.
 
-    `published` are the bounds of the source. A mask that `needs_rollout_gap` looks at all agent
-    tokens of a rollout, whose rows may be in several chunks, for which every micro-batch is read
-    once more without a gradient.
+    `published` are the bounds of the source.
     """
 
     name: str
     published: tuple[float, ...]
     keep: Callable[..., torch.Tensor]
-    needs_rollout_gap: bool = False
 
 
 def icepop(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
     """low ≤ ρ ≤ high, ρ = π/π_sampler of the token. Source: IcePop, Ling Team 2025; bounds of
     AReaL's example."""
-    return _within(gap.log_ratio, low, high)
-
-
-def geometric_step(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ exp(mean log ρ over the step) ≤ high. Source: as `geometric_rollout`, with a step in
-    place of the sequence."""
-    return _within(gap.step_mean, low, high)
-
-
-def geometric_rollout(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ exp(mean log ρ over the rollout) ≤ high. Source: SkyRL's sequence mask "geometric"."""
-    return _within(gap.rollout_mean, low, high)
-
-
-def outlier(gap: SamplerGap, low: float, high: float) -> torch.Tensor:
-    """low ≤ ρ ≤ high for every token of the rollout. Source: SkyRL's outlier token mask."""
-    return (gap.rollout_least >= math.log(low)) & (gap.rollout_greatest <= math.log(high))
+    return (gap.log_ratio >= math.log(low)) & (gap.log_ratio <= math.log(high))
 
 
 def dppo(gap: SamplerGap, bound: float) -> torch.Tensor:
@@ -79,33 +53,9 @@ def dppo(gap: SamplerGap, bound: float) -> torch.Tensor:
     return torch.where(gap.advantages > 0, moved <= bound, moved >= -bound)
 
 
-def kpop(gap: SamplerGap, bound: float) -> torch.Tensor:
-    """max(KL(p‖q), KL(q‖p)) ≤ bound, of the Bernoulli distributions whether the token is sampled;
-    p and q, in [1e-8, 1 − 1e-8], are its probabilities under policy and sampler. Source:
-    KPop, as in AReaL."""
-    # In float32 1 − 1e-8 is 1, and both divergences would be NaN.
-    p, q = (x.double().exp().clamp(1e-8, 1 - 1e-8) for x in (gap.logps, gap.sampler_logps))
-    said, unsaid = (p / q).log(), ((1 - p) / (1 - q)).log()
-    forward, reverse = p * said + (1 - p) * unsaid, -q * said - (1 - q) * unsaid
-    return torch.maximum(forward, reverse) <= bound
-
-
-def _within(log_ratio: torch.Tensor, low: float, high: float) -> torch.Tensor:
-    return (log_ratio >= math.log(low)) & (log_ratio <= math.log(high))
-
-
 MASKS = table(
     OffPolicyMask(name="icepop", published=(0.5, 5.0), keep=icepop),
-    OffPolicyMask(name="geometric_step", published=(0.99, 1.01), keep=geometric_step),
-    OffPolicyMask(
-        name="geometric_rollout",
-        published=(0.99, 1.01),
-        keep=geometric_rollout,
-        needs_rollout_gap=True,
-    ),
-    OffPolicyMask(name="outlier", published=(1e-4, 100.0), keep=outlier, needs_rollout_gap=True),
     OffPolicyMask(name="dppo", published=(0.2,), keep=dppo),
-    OffPolicyMask(name="kpop", published=(2.0,), keep=kpop),
 )
 """The masks by name."""
 
@@ -129,10 +79,7 @@ def sampler_gap(logps: torch.Tensor, chunk: Chunk) -> SamplerGap:
     """The gap of a chunk's tokens; 0 for those that no engine gave log-probabilities for."""
     logps = logps.detach()
     sampler = torch.where(chunk.sampled > 0, chunk.sampler_logps, logps)
-    per_step = step_mean(logps - sampler, chunk)
-    return SamplerGap(
-        logps, sampler, chunk.advantages, per_step, *chunk.rollout_sampler_gap.unbind(1)
-    )
+    return SamplerGap(logps, sampler, chunk.advantages)
 
 
 def kept_by(

@@ -14,10 +14,9 @@ from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
 from agentsgym.training.loss.forest import Layout
 from agentsgym.training.loss.logprobs import Scorer, Scores
 from agentsgym.training.loss.losses import LOSSES
-from agentsgym.training.loss.masks import MASKS, kept_by
+from agentsgym.training.loss.masks import kept_by
 from agentsgym.training.loss.ratios import RATIO_SCOPES, sampler_correction
 from agentsgym.training.token_sample import TokenSample
-from agentsgym.types.records import Floats
 
 Sums = dict[str, tuple[float, float]]
 """Name → sum and count."""
@@ -155,7 +154,6 @@ class MicroBatchLoss:
         self.args = args
         self.sample = sample
         self._reused = args.updates_per_generation > 1
-        self._masks_rollouts = any(MASKS[m].needs_rollout_gap for m in args.off_policy_bounds)
         self._sampler_gap = -math.inf  # nothing compared
 
     def fill_reference(self, rollouts: Sequence[TrainRollout], reference: ReferenceModel) -> None:
@@ -191,9 +189,8 @@ class MicroBatchLoss:
         distills = self.args.teacher_model is not None
         trained = [r for r in rollouts if r.in_loss or (distills and not r.played.failed)]
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
-        reused = self._reused and any(part.needs_rollout_ratio for part in parts)
-        if reused or self._masks_rollouts:
-            self._fill_whole_rollouts(model, trained)
+        if self._reused and any(part.needs_rollout_ratio for part in parts):
+            self._fill_rollout_ratios(model, trained)
         return self.scorer.layouts(_rows(trained), model)
 
     def of_layout(self, model: nn.Module, layout: Layout) -> ChunkLoss:
@@ -213,28 +210,21 @@ class MicroBatchLoss:
         for row, own in zip(chunk.rows, chunk.by_row(logps), strict=True):
             row.old_logps = own
 
-    def _fill_whole_rollouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
-        """The log-ratio of whole rollouts to the old policy, which is 0 before the first update,
-        and their gap to the sampler: their rows may be in several chunks."""
+    def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
+        """The log-ratio of whole rollouts to the old policy, which is 0 before the first update:
+        their rows may be in several chunks."""
         rows = [row for row in _rows(rollouts) if row.agent_tokens]
-        first = any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)]))
-        if first and not self._masks_rollouts:
+        if any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)])):
             return
         ratios: dict[int, float] = {}
-        gaps: dict[int, Floats] = {}
         for row, logps in self.scorer.logps_of(rows, model):
+            assert row.old_logps is not None
             at = np.flatnonzero(row.agent_token_mask)
-            now = logps.cpu()[at].double()
-            old = now if row.old_logps is None else row.old_logps.cpu()[at]
-            ratios[id(row)] = float((now - old).sum())
-            gaps[id(row)] = now.numpy() - row.logprobs[at] if row.sampled else np.zeros(len(at))
+            ratios[id(row)] = float((logps.cpu()[at].double() - row.old_logps.cpu()[at]).sum())
         for rollout in rollouts:
-            own = [row for row in rollout.rows if id(row) in gaps]
-            gap = np.concatenate([gaps[id(row)] for row in own] or [np.zeros(1)])
-            for row in own:
-                total = sum(ratios[id(part)] for part in own)
+            total = sum(ratios.get(id(row), 0.0) for row in rollout.rows)
+            for row in rollout.rows:
                 row.rollout_log_ratio = (total, rollout.agent_tokens)
-                row.rollout_sampler_gap = (gap.mean(), gap.min(), gap.max())
 
 
 def _rows(rollouts: Sequence[TrainRollout]) -> list[TrainRow]:
