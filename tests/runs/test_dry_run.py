@@ -1,6 +1,8 @@
 """`agentsgym train … --dry-run`: one step in small of a run that this machine cannot do."""
 
+import json
 import tempfile
+from urllib.error import URLError
 
 import pytest
 
@@ -64,6 +66,33 @@ def test_a_template_file_is_used_with_any_tokenizer(tmp_path, monkeypatch):
     model = {**RUN["model"], "chat_template": str(tmp_path / "t.jinja")}
     dry_run(parse_config({**RUN, "model": model}), Progress())
     assert "player" in calls[0].chat_template
+
+
+SHAPE = {
+    "model_type": "qwen3", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 1000,
+}  # fmt: skip
+
+
+def test_a_directory_with_a_configuration_alone_has_the_small_tokenizer(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    done = dry_run(parse_config({**RUN, "model": str(tmp_path)}), Progress())
+    assert done.summary.steps == 1
+    assert done.model == "a random qwen3 of 2 layers and width 64, with a small tokenizer"
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
+    asked = []
+
+    def ask(request, timeout):
+        asked.append(request.full_url)
+        raise URLError("no network")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("agentsgym.runs.models.pretrained.urlopen", ask)
+    done = dry_run(parse_config(RUN), Progress())
+    assert len(asked) == 1 and done.summary.steps == 1
+    assert any("does not answer" in text for text in done.not_tried)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from agentsgym.envs import ConfigError
+from agentsgym.report.stored import Source
 from agentsgym.runs import Progress, load_config, load_run, train_run
 from agentsgym.runs.files import (
     RunDirectory,
@@ -265,10 +266,22 @@ def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
     directory = RunDirectory(run.directory)
     summary = read_summary(directory.summary)
     assert summary.status == "failed" and "No space left on device: 'rollouts/x'" in summary.error
+    made = [line["step"] for line in read_metrics(directory.metrics)]
+    assert summary.steps == made[-1] > 0
     monkeypatch.setattr(RolloutWriter, "__call__", written)
     again = train_run(load_run(directory.root), resume=True)
     assert (again.status, again.error, again.steps) == ("finished", None, 4)
     assert [line["step"] for line in read_metrics(directory.metrics)] == [1, 2, 3, 4]
+
+
+def test_the_steps_of_a_killed_run_are_those_of_its_metrics(config):
+    """Its summary was written before the first of them."""
+    run = config()
+    train_run(run)
+    summary = read_summary(run.directory / "summary.json")
+    summary.status, summary.steps = "running", 0
+    summary.write(run.directory / "summary.json")
+    assert Source(run.directory).overview()["summary"]["steps"] == 4
 
 
 def test_a_run_that_goes_on_measures_kl_against_the_model_that_it_began_with(config):

@@ -2,7 +2,6 @@
 
 import signal
 import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,7 +34,7 @@ from agentsgym.runs.trust import (
     resume_command,
     with_trust,
 )
-from agentsgym.types.names import ConfigError, import_from_here
+from agentsgym.types.names import import_from_here
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,5 +288,5 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     )
     for text in report.not_tried:
         out.print(f"Not tried here: {shown(text)}.")
-    with suppress(ConfigError):  # without the model's config.json, of which it was said above
+    if report.knows_shape:
         _print_estimate(config)

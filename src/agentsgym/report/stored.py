@@ -34,6 +34,7 @@ _MOST_CONFIG = 200_000
 
 Json = dict[str, Any]
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +195,20 @@ class Source:
         sentence for each file that cannot be read."""
         problems: list[str] = []
         files = self.directory
+        summary = self._read(files.summary, read_summary, None, problems)
+        lines = self._read(files.metrics, lambda path: list(read_metrics(path)), [], problems)
+        if summary is not None:  # of a killed run it is as old as the last phase
+            summary.steps = max([summary.steps, *(line["step"] for line in lines)])
         return {
             "name": self.name,
             "path": str(self.root),
-            "summary": self._read(
-                files.summary, lambda path: read_summary(path).model_dump(), None, problems
-            ),
+            "summary": summary and summary.model_dump(),
             "evaluation": self._read(
                 files.evaluation, lambda path: SavedFigures.read(path).model_dump(), None, problems
             ),
             "config": self._config(problems),
             "estimator": self.estimator,
-            "metrics": columns(
-                self._read(files.metrics, lambda path: list(read_metrics(path)), [], problems)
-            ),
+            "metrics": columns(lines),
             "problems": problems,
         }
 
@@ -217,7 +218,7 @@ class Source:
 
         return self._read(self.directory.config, read, "", problems)
 
-    def _read(self, path: Path, read: Callable[[Path], T], absent: T, problems: list[str]) -> T:
+    def _read(self, path: Path, read: Callable[[Path], T], absent: A, problems: list[str]) -> T | A:
         """What a file contains, or `absent`."""
         try:
             return read(path) if path.is_symlink() or path.exists() else absent

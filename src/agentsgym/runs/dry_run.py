@@ -54,11 +54,12 @@ _ONE_PROCESS = Launch()
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The summary of the small run, the model that played in it, in words, and what cannot be tried
-    on this machine, with the reason."""
+    """The summary of the small run, the model that played in it, in words, whether the config.json
+    of the real one is known, and what cannot be tried on this machine, with the reason."""
 
     summary: Summary
     model: str
+    knows_shape: bool
     not_tried: list[str]
 
 
@@ -73,10 +74,15 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch = _ONE_PROCESS
     make_env(config)
     if warm_starts(config) or config.model.path == TINY:
         settings_of(config)
+    shape, texts = None, []
+    try:
+        shape = model_shape(config).config
+    except ConfigError as error:
+        texts.append(str(error))
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
-        small, model = _in_small(config, Path(folder))
+        small, model = _in_small(config, shape, Path(folder))
         summary = train_run(small, progress=progress)
-    return DryRun(summary, model, _not_tried(config, launch))
+    return DryRun(summary, model, shape is not None, [*texts, *_not_tried(config, launch)])
 
 
 def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
@@ -88,20 +94,16 @@ def _not_tried(config: RunConfig, launch: Launch) -> list[str]:
             f"{launch.processes} processes{on} with a GPU each: here {processes_started()} trained"
         )
     try:
-        model_shape(config)
-    except ConfigError as error:
-        texts.append(str(error))
-    try:
         train_settings(config)
     except (ConfigError, MissingExtra) as error:
         texts.append(f"the run as it is configured, for here it ends with: {error}")
     return texts
 
 
-def _in_small(config: RunConfig, folder: Path) -> tuple[RunConfig, str]:
+def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, str]:
     """The run with a small model and small numbers, and this model in words."""
     tokenizer, is_real = _tokenizer(config)
-    model = _random_model(config, tokenizer)
+    model = _random_model(shape, tokenizer)
     path = folder / "model"
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
@@ -162,15 +164,12 @@ def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     return with_template(tokenizer, config.model), False
 
 
-def _random_model(config: RunConfig, tokenizer: Any) -> Any:
-    """A small model with random weights, of the same type if the model's config.json can be had."""
+def _random_model(shape: Any, tokenizer: Any) -> Any:
+    """A small model with random weights, of the same type if the model's config.json is known."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
-    try:
-        shape = model_shape(config).config
-    except ConfigError:
-        shape = LlamaConfig()
+    shape = shape or LlamaConfig()
     heads = shape.num_attention_heads
     kv_heads = max(1, 4 * (getattr(shape, "num_key_value_heads", None) or heads) // heads)
     small = AutoConfig.for_model(

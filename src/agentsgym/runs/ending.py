@@ -9,7 +9,7 @@ from contextlib import suppress
 from agentsgym.envs import ConfigError
 from agentsgym.rollout import EveryRolloutFailed
 from agentsgym.runs.checkpoints import checkpoint_damage
-from agentsgym.runs.files import RunDirectory, Summary
+from agentsgym.runs.files import RunDirectory, Summary, read_metrics
 from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.trust import resume_command
@@ -37,6 +37,8 @@ def note_end(
                 text = _error_of_another(directory) or text
             summary.status = "interrupted" if interrupted else "failed"
             summary.error = text
+            lines = read_metrics(directory.metrics)
+            summary.steps = max([summary.steps, *(line["step"] for line in lines)])
             summary.write_end(directory.summary)
         elif text is not None and not isinstance(error, OtherRankFailed):
             write_text(directory.rank_error(ranks.rank), text)

@@ -27,7 +27,7 @@ from agentsgym.runs.launch import on_any_machine
 from agentsgym.runs.models.adapters import new_adapter
 from agentsgym.runs.models.builtin import SHAPE, model_place
 from agentsgym.runs.models.load import stored_adapter
-from agentsgym.runs.models.pretrained import device_in_use, dtype_of, source_of
+from agentsgym.runs.models.pretrained import ask_hub, device_in_use, dtype_of, source_of
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.runs.warm_start import settings_of, warm_starts
 
@@ -123,6 +123,7 @@ def _config_of(config: RunConfig) -> Any:
     stored = stored_adapter(section)
     place = model_place(path if stored is None else stored.base)
     try:
+        ask_hub(place, section)
         return AutoConfig.from_pretrained(place, **source_of(section))
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
         reason = " ".join(str(error).split())[:300]

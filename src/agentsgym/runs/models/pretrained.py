@@ -83,7 +83,7 @@ def load_pretrained(
     """A model directory or hub name; of the section count its revision, attention and
     quantization. Only safetensors files are read, and a model's own code is never run. Raises
     ConfigError if it cannot be loaded completely, or if it is an adapter."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     source, folder = source_of(section), Path(path)
     if folder.is_dir():
@@ -93,11 +93,10 @@ def load_pretrained(
         if problem is not None:
             raise _cannot_load(path, problem)
     try:
-        _ask_hub(path, section)
+        ask_hub(path, section)
         _refuse_adapter(path, section)
         _refuse_kernels(AutoConfig.from_pretrained(path, **source), section)
-        tokenizer = AutoTokenizer.from_pretrained(path, **source)
-        tokenizer.encode("text", add_special_tokens=False)
+        tokenizer = _tokenizer(path, section)
         model, report = AutoModelForCausalLM.from_pretrained(
             path,
             **source,
@@ -136,13 +135,21 @@ def reloaded(folder: Path, model: Any, tokenizer: Any) -> Any:
 def pretrained_tokenizer(path: str | Path, section: ModelSettings = _PLAIN) -> Any:
     """The tokenizer of a model directory or hub name, without its weights. Raises ConfigError if
     it does not exist."""
-    from transformers import AutoTokenizer
-
     try:
-        _ask_hub(path, section)
-        return AutoTokenizer.from_pretrained(path, **source_of(section))
+        ask_hub(path, section)
+        return _tokenizer(path, section)
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
         raise _cannot_load(path, _reason(error)) from error
+
+
+def _tokenizer(path: str | Path, section: ModelSettings) -> Any:
+    """Raises ValueError for one without tokens, which transformers makes where there is none."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path, **source_of(section))
+    if not tokenizer.encode("text", add_special_tokens=False):
+        raise ValueError("it has no tokenizer, or one that has no token for a text")
+    return tokenizer
 
 
 def has_tokenizer(folder: Path) -> bool:
@@ -186,7 +193,7 @@ def in_hub_cache(name: str, revision: str | None) -> bool:
         return False
 
 
-def _ask_hub(path: str | Path, section: ModelSettings) -> None:
+def ask_hub(path: str | Path, section: ModelSettings) -> None:
     """Raise OSError if a model must come from the hub and that does not answer: transformers would
     ask again and again for minutes."""
     from huggingface_hub import constants
