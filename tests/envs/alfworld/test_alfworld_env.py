@@ -10,6 +10,7 @@ import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.alfworld import ExpertAgent, NoGames
+from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame
 
 HERE = {"workers": 0}
 COMMANDS = ("go to shelf 1", "help", "look")
@@ -198,3 +199,32 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
         make(task_types=[7])
     with pytest.raises(ConfigError, match="eval_split"):
         make(eval_split="train")
+
+
+FORMS = [str, " {}\n".format, str.title, lambda text: text.replace(" ", "  "), "{}.".format,
+         "Action: {}".format, "`{}`".format, str.upper, "I go.\n{}".format]  # fmt: skip
+
+
+def said_of(env, task):
+    """A command of the game in many forms."""
+    command = HouseholdGame(env.game_file(task)).commands[0]
+    return [form(command) for form in FORMS]
+
+
+@pytest.mark.parametrize("tags", [False, True])
+def test_without_explanations_a_command_is_read_as_the_engine_reads_it(task, tags):
+    env = make(explain_actions=False, error_allowance=50, action_tags=tags)
+    for text in said_of(env, task):
+        said = f"<action>{text}</action>" if tags else text
+        (rollout,) = env.run_trial([task], ScriptedAgent([said, *["look"] * 50])).rollouts
+        engine = HouseholdGame(env.game_file(task))
+        engine.step(text)
+        assert rollout.episodes[0].steps[0].malformed == (engine.text == NOTHING), text
+
+
+def test_with_explanations_any_usual_form_is_read(task):
+    env = make()
+    texts = said_of(env, task)
+    for text in texts:
+        (rollout,) = env.run_trial([task], ScriptedAgent([text, *["look"] * 50])).rollouts
+        assert not rollout.episodes[0].steps[0].malformed, text

@@ -111,11 +111,15 @@ class ALFWorldEnv(CommandGameEnv):
         return f"<action>{command}</action>" if self.config.action_tags else command
 
     def command(self, action: str, commands: Sequence[str]) -> str | None:
-        """The command out of `commands` in an action (see `read_option`); None without one."""
-        if not self.config.action_tags:
-            return super().command(action, commands)
-        tagged = _TAG.findall(spoken(action))
-        return super().command(tagged[0], commands) if len(tagged) == 1 else None
+        """The command out of `commands` in an action (see `read_option`), without
+        `explain_actions` only the command as it is, like the engine; None without one."""
+        tagged = _TAG.findall(spoken(action)) if self.config.action_tags else [action]
+        if len(tagged) != 1:
+            return None
+        if self.config.explain_actions:
+            return super().command(tagged[0], commands)
+        command: str = tagged[0].strip()
+        return command if command in commands else None
 
     # -- tasks ----------------------------------------------------------------------------------
 
