@@ -1,14 +1,18 @@
 """Many sessions over one real engine."""
 
+import asyncio
 import threading
 import time
+from typing import ClassVar
 
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.generation.remote import RemoteEngine
 from agentsgym.rollout import run
-from helpers import CountdownEnv, DigitEnv
+from agentsgym.types import GenerationResult, ModelCall
+from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
 
 SAMPLING = SamplingParams(max_tokens=5)
 
@@ -156,3 +160,58 @@ def test_pool_is_made_with_the_engines_tokenizer(agent, chat_tokenizer):
     with pytest.raises(LookupError):
         run(rows("Nowhere", [{}]), agent)
     assert EnvPool().get(rows("Digit", [{}])[0]).name == "Digit"
+
+
+class Slow(EmbeddedEngine):
+    """Takes 3 ms more for a token, and ends no answer before its limit."""
+
+    def _forward(self):
+        self._is_stop[:] = False
+        time.sleep(0.003)
+        super()._forward()
+
+
+class Remote(RemoteEngine):
+    """Answers after 3 ms for each token that an answer may have."""
+
+    def __init__(self, tokenizer):
+        super().__init__(8, key=None, timeout=30, retries=None)
+        self.tokenizer = tokenizer
+
+    async def _answer(self, request):
+        most = request.sampling.max_tokens
+        await asyncio.sleep(0.003 * most)
+        ids = tuple(self.tokenizer.encode("a")) * most
+        return GenerationResult(request.session_id, ids, (-1.0,) * len(ids), "a", "length")
+
+
+class Brief(CountdownEnv):
+    """Steps in threads; the task says how long its answers may be."""
+
+    blocking = True
+    answered: ClassVar[list[int]] = []
+
+    def _format_prompt(self, state, step):
+        message = {"role": "user", "content": "Go on."}
+        return ModelCall((message,), max_tokens=state["most"])
+
+    def _initialize_episode(self, session_id, task_data):
+        return super()._initialize_episode(session_id, task_data) | {"most": task_data["most"]}
+
+    def _step_episode(self, session_id, state, action):
+        self.answered.append(state["most"])
+        return super()._step_episode(session_id, state, action)
+
+
+@pytest.mark.parametrize("kind", ["embedded", "remote"])
+def test_a_session_whose_environment_answered_goes_on_while_others_are_sampled(kind):
+    tokenizer = build_tokenizer(CHATML)
+    engine = Remote(tokenizer) if kind == "remote" else Slow(random_llama(tokenizer), tokenizer)
+    Brief.answered.clear()
+    tasks = [{"most": 300, "rewards": [1.0]}, {"most": 2, "rewards": [0.0] * 5}]
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=400))
+    batch = Brief(tokenizer).run_trial(tasks, agent)
+    assert not any(rollout.error for rollout in batch.rollouts)
+    assert Brief.answered == [2] * 5 + [300]
+    if kind == "remote":
+        engine.close()

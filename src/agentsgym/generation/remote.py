@@ -19,7 +19,7 @@ from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 from agentsgym.types.protocols import check_submitted
 
 T = TypeVar("T")
-_WATCH_SECONDS = 0.5
+_WATCH_SECONDS = 0.05
 _LONGEST_WAIT = 60.0  # the longest Retry-After, in seconds, that is obeyed
 
 
@@ -47,6 +47,8 @@ class RemoteEngine:
         self._open: dict[str, Future[GenerationResult]] = {}
         self._done: queue.SimpleQueue[Future[GenerationResult]] = queue.SimpleQueue()
         self._ready: list[GenerationResult] = []
+        self.interrupted: Callable[[], bool] = lambda: False
+        """Whether `poll` shall return, perhaps without a result; it looks now and then."""
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         raise NotImplementedError
@@ -92,12 +94,15 @@ class RemoteEngine:
             future.add_done_callback(self._done.put)
 
     def poll(self) -> list[GenerationResult]:
-        """The results that are ready; at least one if any request is open. Raises LoopDied."""
+        """The results that are ready; at least one if any request is open, unless it is
+        `interrupted`. Raises LoopDied."""
         while (self._open and not self._ready) or not self._done.empty():
             try:
                 self._receive(self._done.get(timeout=_WATCH_SECONDS))
             except queue.Empty:
                 self._loop.check()
+                if self.interrupted():
+                    break
         results, self._ready = self._ready, []
         return results
 

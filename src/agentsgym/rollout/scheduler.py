@@ -69,6 +69,8 @@ class Scheduler:
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
         self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
+        if hasattr(self._engine, "interrupted"):
+            self._engine.interrupted = lambda: not self._stepped.empty()
 
     def play(self, assignments: Sequence[Assignment]) -> list[Rollout]:
         """Play each request in its environment and return the rollouts in the same order."""
@@ -92,9 +94,9 @@ class Scheduler:
 
     def advance(self) -> list[Rollout]:
         """One round: start the trials that there is room for, and pass on the results that are
-        ready, waiting for at least one if any is expected. When no trial is open, it plays a whole
-        rollout of an environment that plays its episodes itself and then polls the engine alone.
-        Returns the rollouts that ended."""
+        ready, waiting for at least one, or for an environment, if any is expected. When no trial
+        is open, it plays a whole rollout of an environment that plays its episodes itself and then
+        polls the engine alone. Returns the rollouts that ended."""
         self._start()
         self._collect_threads()
         if self._in_flight:
@@ -161,9 +163,7 @@ class Scheduler:
     def _collect_threads(self) -> None:
         """Go on with the sessions whose environment answered; wait for one, or for `wake`, if the
         engine has nothing to answer."""
-        if not self._stepping:
-            return
-        done = [] if self._in_flight else [self._stepped.get()]
+        done = [] if self._in_flight or not self._stepping else [self._stepped.get()]
         with contextlib.suppress(queue.Empty):
             while True:
                 done.append(self._stepped.get_nowait())
@@ -183,6 +183,7 @@ class Scheduler:
         """
         self._engine.release(list(self._open))
         futures.wait(self._stepping, JOIN_SECONDS)
+        self._stepped = queue.SimpleQueue()  # what comes late interrupts no engine
         for _, trial in self._open.values():
             with contextlib.suppress(ValueError):  # the generator runs in a thread that hangs
                 trial.close()

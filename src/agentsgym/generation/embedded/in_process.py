@@ -115,9 +115,11 @@ class InProcessEngine(ABC):
         )
 
     def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request finishes; return all finished ones, in any order."""
+        """Run forward passes until a request finishes, or one if it is `interrupted`; return all
+        finished ones, in any order."""
         if self._requests and not self._ready:
             with evaluating(self.model), self._attending():
+                self._forward()
                 while self._requests and not (self._ready or self.interrupted()):
                     self._forward()
         results, self._ready = self._ready, []
