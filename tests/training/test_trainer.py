@@ -176,6 +176,20 @@ def test_training_stops_when_there_is_nothing_to_learn(make_trainer, chat_tokeni
     assert "nothing left to learn" in trainer.low_signal.reason
 
 
+def test_a_resumed_training_without_signal_stops_where_an_undisturbed_one_does(
+    make_trainer, chat_tokenizer, tmp_path
+):
+    env = CountdownEnv(chat_tokenizer)
+    data = task_dataset(env, [{"rewards": [1.0]}] * 8)
+    options = {"max_steps": 50, "min_signal_patience": 3, "save_strategy": "steps"}
+    trainer = make_trainer(env, dataset=data, save_steps=2, **options)
+    trainer.train()
+    resumed = make_trainer(env, dataset=data, save_steps=2, **options)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
+    assert trainer.state.global_step == resumed.state.global_step == 3
+    assert resumed.low_signal.reason == trainer.low_signal.reason
+
+
 def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tokenizer):
     env = DigitEnv(chat_tokenizer)
     trainer = make_trainer(

@@ -1,7 +1,7 @@
 """Why training stops early: every rollout failed, or nothing is left to learn."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from transformers import TrainerCallback
@@ -64,21 +64,23 @@ class FailureReport:
 
 class LowSignalCallback(TrainerCallback):  # type: ignore[misc]
     """Stops training if the share of groups with signal stays below `share` for `patience`
-    generations; `reason` then says so. A collapsed policy only produces groups without signal."""
+    generations; `reason` then says so. A collapsed policy only produces groups without signal.
+    Their number is in the dict that `kept` gives, which checkpoints hold."""
 
-    def __init__(self, share: float, patience: int) -> None:
+    def __init__(self, share: float, patience: int, kept: Callable[[], dict[str, Any]]) -> None:
         self._share = share
         self._patience = patience
-        self._poor = 0
+        self._kept = kept
         self.reason: str | None = None
 
     def update(self, share: float) -> None:
         """Record the share of rollouts in a new generation whose group has signal."""
-        self._poor = self._poor + 1 if share < self._share else 0
-        if self._poor >= self._patience and self.reason is None:
+        poor = self._kept().get("poor", 0) + 1 if share < self._share else 0
+        self._kept()["poor"] = poor
+        if poor >= self._patience and self.reason is None:
             self.reason = (
                 f"fewer than {self._share:.0%} of the groups had different rewards in each of "
-                f"the last {self._poor} generations, so there is nothing left to learn from"
+                f"the last {poor} generations, so there is nothing left to learn from"
             )
             logger.warning("training stops: %s", self.reason)
 

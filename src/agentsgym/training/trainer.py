@@ -141,7 +141,9 @@ class GRPOEnvTrainer(TRLBase):
         self.failures = FailureReport(self.ranks)
         # A teacher has something to say about groups without signal too.
         least = 0.0 if args.teacher_model else args.min_signal_share
-        self.low_signal = LowSignalCallback(least, args.min_signal_patience)
+        self.low_signal = LowSignalCallback(
+            least, args.min_signal_patience, lambda: self.kept("low_signal")
+        )
         self.add_callback(self.low_signal)
         self.add_callback(self.sample)
         self._before_update = 0
