@@ -110,6 +110,29 @@ def test_a_sink_that_fails_ends_training_and_keeps_the_checkpoint(make_trainer, 
     assert (tmp_path / "out" / "checkpoint-2").is_dir()
 
 
+def test_a_generation_of_malformed_actions_is_warned_of_once(make_trainer, chat_tokenizer, caplog):
+    class Strict(DigitEnv):
+        def _step_episode(self, session_id, state, action):
+            return state, 0.0, False, {"malformed": True}
+
+    register("Strict", Strict)
+
+    def warnings(env):
+        before = len(caplog.records)
+        make_trainer(env).train()
+        return [r for r in caplog.records[before:] if "malformed" in r.getMessage()]
+
+    assert [len(warnings(Strict(chat_tokenizer))), len(warnings(DigitEnv(chat_tokenizer)))] == [
+        1,
+        0,
+    ]
+
+
+def test_a_name_of_run_files_is_no_model_of_the_trainer(make_trainer):
+    with pytest.raises(ValueError, match=r"model_place\('builtin:smollm2'\)"):
+        make_trainer(model="builtin:smollm2")
+
+
 @pytest.mark.parametrize("clip", [0.0, 1.0])
 def test_a_gradient_without_a_finite_norm_ends_training(
     make_trainer, chat_tokenizer, tmp_path, clip

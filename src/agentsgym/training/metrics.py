@@ -29,6 +29,7 @@ class Reports:
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         self._ranks = trainer.ranks
+        self._warned = False
 
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Figures of all ranks' rollouts, also per environment if rows name several."""
@@ -63,6 +64,14 @@ class Reports:
             "time/rollouts": seconds,
             "occupancy": trainer.collector.engine.stats.occupancy,
         }
+        if values.get("malformed") == 1.0 and self._ranks.rank == 0 and not self._warned:
+            self._warned = True
+            logger.warning(
+                "all actions of the generation of step %s are malformed, so there is nothing to "
+                "learn from: look at what is said, and tell the agent the form of an action or "
+                "warm-start the model (docs/training.md)",
+                trainer.state.global_step,
+            )
         values |= trainer.collector.source_figures
         values |= trainer.batches.figures(rollouts, trainer.state.global_step)
         for name, value in values.items():

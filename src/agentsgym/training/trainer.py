@@ -101,6 +101,11 @@ class GRPOEnvTrainer(TRLBase):
         args = args or GRPOEnvConfig(output_dir="agentsgym-grpo")
         if not isinstance(args, GRPOEnvConfig):
             raise TypeError(f"args must be a GRPOEnvConfig, got {type(args).__name__}")
+        if isinstance(model, str) and model.startswith("builtin:"):
+            raise ValueError(
+                f"model={model!r} is a name of run files; pass the directory that "
+                f"agentsgym.runs.models.builtin.model_place({model!r}) returns"
+            )
         check_engine_settings(args, engine)
         train_dataset = read_training_set(train_dataset, args)
         check_metric(args, eval_dataset)
