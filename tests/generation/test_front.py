@@ -493,35 +493,6 @@ def test_control_characters_pass(script, http):
 # -- retries -------------------------------------------------------------------------------------
 
 
-def test_an_idempotency_key_gets_the_same_answer(script, http):
-    script.reset(said("first"), said("second"), said("third"))
-    named = {"Idempotency-Key": "one", "Authorization": "Bearer A"}
-    first, again = (http.post(CHAT, json=BODY, headers=named) for _ in range(2))
-    assert first.json() == again.json()
-    other = http.post(CHAT, json=BODY, headers={**named, "Authorization": "Bearer B"})
-    assert (text_of(first), text_of(other)) == ("first", "second")
-    assert http.post(CHAT, content=message("x"), headers=named).status_code == 422
-    assert len(script.calls) == 2
-
-
-def test_an_answer_with_an_idempotency_key_is_for_no_other_request(script, http):
-    script.reset(said("first"), said("second"))
-    script.free.clear()
-    named = {"Idempotency-Key": "three"}
-    with pytest.raises(httpx.ReadTimeout):
-        http.post(CHAT, json=BODY, headers=named, timeout=0.05)
-    script.free.set()
-    assert text_of(http.post(CHAT, json=BODY)) == "second"
-    assert text_of(http.post(CHAT, json=BODY, headers=named)) == "first"
-
-
-def test_a_failure_is_not_kept_for_its_idempotency_key(script, http):
-    script.reset(CallRefused("busy", 503), said("ok"))
-    named = {"Idempotency-Key": "two"}
-    assert http.post(CHAT, json=BODY, headers=named).status_code == 503
-    assert text_of(http.post(CHAT, json=BODY, headers=named)) == "ok"
-
-
 @pytest.mark.parametrize("answered", [False, True])
 def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(script, http, answered):
     script.reset(said("first"), said("second"))
@@ -568,6 +539,15 @@ def test_a_connection_that_breaks_within_an_answer_leaves_it(server, script, htt
     assert "second" in http.post(CHAT, content=content).text
 
 
+def test_a_failure_is_not_kept_for_a_retry(script, http):
+    script.reset(CallRefused("busy", 503), said("ok"))
+    script.free.clear()
+    with pytest.raises(httpx.ReadTimeout):
+        http.post(CHAT, json=BODY, timeout=0.05)
+    script.free.set()
+    assert text_of(http.post(CHAT, json=BODY)) == "ok"
+
+
 def test_identical_calls_at_once_are_calls_of_their_own(script, http):
     script.reset(*(said(str(number)) for number in range(200)))
     script.free.clear()
@@ -598,7 +578,7 @@ async def count(exchanges, key, digests):
         return said("x")
 
     for digest in digests:
-        exchange = exchanges.begin(key, str(digest).encode(), None, answer)
+        exchange = exchanges.begin(key, str(digest).encode(), answer)
         await exchange.task
         exchanges.left(exchange)
     return len(made)

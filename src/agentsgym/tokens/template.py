@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -179,12 +180,16 @@ class ChatTemplate:
 
     def parts_around(self, roles: Sequence[str]) -> list[str]:
         """The template's own text before, between and after messages of these roles, one more than
-        there are; empty if it refuses the conversation or repeats a content."""
+        there are; empty if it refuses the conversation, or does not show each content once and in
+        its place."""
+        texts = [f"{PROBE}{number}end" for number in range(len(roles))]
+        pairs = zip(roles, texts, strict=True)
         try:
-            parts = self.render([{"role": role, "content": PROBE} for role in roles]).split(PROBE)
+            text = self.render([{"role": role, "content": content} for role, content in pairs])
         except TemplateFailed:
             return []
-        return parts if len(parts) == len(roles) + 1 else []
+        parts = re.split(f"({PROBE}\\d+end)", text)
+        return parts[::2] if parts[1::2] == texts else []
 
     @cached_property
     def roles_taken(self) -> RolesTaken:
@@ -197,22 +202,11 @@ class ChatTemplate:
             (user, answer, user, system),
         )
         return RolesTaken(
-            self._shows(system, user),
-            self._shows(system),
-            all(self._shows(*roles) for roles in anywhere),
-            self._shows(user, user, answer, answer, user),
+            system=bool(self.parts_around([system, user])),
+            system_alone=bool(self.parts_around([system])),
+            system_anywhere=all(map(self.parts_around, anywhere)),
+            repeated=bool(self.parts_around([user, user, answer, answer, user])),
         )
-
-    def _shows(self, *roles: str) -> bool:
-        """Whether the template shows messages of these roles, each in its place."""
-        texts = [f"{PROBE}{number}" for number in range(len(roles))]
-        pairs = zip(roles, texts, strict=True)
-        try:
-            text = self.render([{"role": role, "content": content} for role, content in pairs])
-        except TemplateFailed:
-            return False
-        places = [text.find(one) for one in texts]
-        return -1 not in places and places == sorted(places)
 
     @property
     def dated(self) -> bool:

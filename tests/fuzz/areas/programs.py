@@ -164,7 +164,7 @@ def _nothing_stays(before: set[Any]) -> None:
     assert _open() <= before
     exchanges = server._exchanges
     assert not server._runs and not exchanges._running
-    assert not any(kept.left or kept.named for kept in exchanges._kept.values())
+    assert not any(exchanges._kept.values())
 
 
 def _open() -> set[Any]:

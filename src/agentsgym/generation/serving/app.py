@@ -101,8 +101,7 @@ class _Front:
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         digest = hashlib.sha256(form.__name__.encode() + raw).digest()
-        name = request.headers.get("idempotency-key")
-        exchange = self._exchanges.begin(key, digest, name, lambda: self._backend.answer(key, call))
+        exchange = self._exchanges.begin(key, digest, lambda: self._backend.answer(key, call))
         return _Delivery(self._exchanges, exchange, body)
 
     async def models(self, request: Request) -> Response:
