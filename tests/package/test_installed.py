@@ -1,10 +1,11 @@
-"""The wheel in an empty environment, outside the clone. Run with `make test-package`, which
-downloads torch; `PYTHON` names the interpreter."""
+"""The wheel as users install it, outside the clone: without our constraints, with the oldest and
+the newest versions that its ranges allow. Run with `make test-install`."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
 from pathlib import Path
 
@@ -14,13 +15,50 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-# Axolotl pins what constraints.txt has newer; the oldest TRL is tried with what trains.
+PYTHONS = ("3.11", "3.12", "3.13")
+UV = [sys.executable, "-m", "uv", "--quiet", "pip"]
+# Of the oldest versions a newer Python has no wheels: then it gets the oldest that has some.
+UNPINNED = [*UV, "install", "--only-binary", ":all:", "--resolution"]
+RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
+# Axolotl and verifiers want older ones of what constraints.txt has; the oldest TRL is tried with
+# what trains.
 PINNED = [
-    *((extra, "constraints.txt") for extra in EXTRAS if extra != "axolotl"),
+    *((extra, "constraints.txt") for extra in EXTRAS if extra not in ("axolotl", "verifiers")),
     ("axolotl", "constraints-axolotl.txt"),
     ("http,train", "constraints-trl-1.9.txt"),
 ]
-SHORT = ["train", "quickstart", "train.max_steps=3", "eval.episodes=64", "threads=1"]
+STORED = """
+from pathlib import Path
+from agentsgym import ScriptedAgent, make
+from agentsgym.checks.tokens import byte_tokenizer
+from agentsgym.runs.files import StoredRollout, read_rollouts
+from agentsgym.runs.files.rollouts import write_rollouts
+env = make("TwentyQuestions", byte_tokenizer(chat=True))
+played = env.run_trial([{"solution": "apple"}], ScriptedAgent(["[apple]"]), num_rollouts=2)
+assert all(row.token_ids.size for row in played.rows)
+file = Path("run/rollouts/train-000000.parquet")
+write_rollouts(file, [StoredRollout(rollout, "train", 0) for rollout in played.rollouts])
+assert list(read_rollouts("run")) == list(played.rollouts)
+"""
+# Commands in their order, and what each prints.
+WITHOUT_TORCH = [
+    ("agentsgym envs", "TwentyQuestions"),
+    ("agentsgym play TwentyQuestions --agent agent:optimal", "The agent won"),
+    ("agentsgym check TwentyQuestions", "TwentyQuestions: passed"),
+    ("agentsgym tokens builtin:quickstart", "quickstart"),
+    ("agentsgym eval agent:optimal --env TwentyQuestions --episodes 32 --output played", "32"),
+    ("agentsgym view played --out page.html", "32 rollouts"),
+    ("agentsgym doctor played", ""),
+    ("agentsgym export played --phase eval --to messages --out played.jsonl", "32"),
+    ("agentsgym export played --phase eval --to messages --out played.parquet", "32"),
+    ("python -c STORED", ""),
+]
+WITH_TORCH = [
+    ("agentsgym train quickstart train.max_steps=3 eval.episodes=64 threads=1", "after 3 steps"),
+    ("agentsgym eval runs/quickstart --vs agent:optimal --episodes 32", "32 pairs of rollouts"),
+    ("agentsgym view runs/quickstart --out page.html", "896 rollouts"),
+    ("agentsgym check TwentyQuestions", "TwentyQuestions: passed"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,70 +70,82 @@ def wheel(tmp_path_factory):
     return file
 
 
-@pytest.fixture(scope="module")
-def pip():
-    """pip, the newest, of an environment that has nothing else and takes gigabytes while it is."""
-    with tempfile.TemporaryDirectory() as folder:
-        python = os.environ.get("PYTHON", sys.executable)
-        subprocess.run([python, "-m", "venv", folder], check=True)
-        pip = [f"{folder}/bin/python", "-m", "pip", "--disable-pip-version-check", "--quiet"]
-        subprocess.run([*pip, "install", "--upgrade", "pip"], check=True)
-        yield pip
+def interpreter(version):
+    """A Python of this version that starts: on the path, or one of pyenv's, whose shims may not."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    named = shutil.which(f"python{version}")
+    for path in [*([named] if named else []), *pyenv.glob(f"{version}.*/bin/python")]:
+        if not subprocess.run([path, "-c", ""], capture_output=True).returncode:
+            return str(path)
+    pytest.skip(f"there is no Python {version} on this machine")
 
 
-@pytest.fixture(scope="module")
-def agentsgym(wheel, pip, tmp_path_factory):
-    """Runs a command of the installed wheel in a directory of its own; gives what it printed."""
-    pinned = [*pip, "install", "-c", str(ROOT / "constraints.txt")]
-    subprocess.run([*pinned, "torch"], check=True)
-    subprocess.run([*pinned, f"agentsgym[train] @ {wheel.as_uri()}"], check=True)
-    command = Path(pip[0]).with_name("agentsgym")
-    directory = tmp_path_factory.mktemp("directory")
+@pytest.fixture
+def python(tmp_path):
+    """Makes an empty environment of a version's; its interpreter."""
+
+    def make(version):
+        venv = [sys.executable, "-m", "uv", "--quiet", "venv", "--python", interpreter(version)]
+        subprocess.run([*venv, tmp_path / "venv"], check=True)
+        return tmp_path / "venv/bin/python"
+
+    yield make
+    shutil.rmtree(tmp_path / "venv", ignore_errors=True)
+
+
+def install(python, *arguments):
+    done = subprocess.run([*arguments, "--python", python], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def run_all(commands, python, folder):
+    """Run commands in a folder of their own; each prints what stands beside it."""
+    folder.mkdir()
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    env |= {"XDG_CACHE_HOME": str(directory / "cache")}
-
-    def run(*args):
+    env |= {"XDG_STATE_HOME": f"{folder}/.state", "XDG_CACHE_HOME": f"{folder}/.cache"}
+    for command, words in commands:
+        name, *arguments = [STORED if word == "STORED" else word for word in command.split()]
         done = subprocess.run(
-            [command, *args], cwd=directory, env=env, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def trained(agentsgym):
-    """A run of the quickstart in the directory, and what it printed."""
-    return agentsgym(*SHORT)
+            [python.with_name(name), *arguments],
+            cwd=folder, env=env, capture_output=True, text=True,
+        )  # fmt: skip
+        printed = " ".join((done.stdout + done.stderr).split())
+        assert done.returncode == 0 and words in printed, f"{command}: {printed}"
 
 
-def test_train(trained):
-    assert "Training ended after 3 steps" in trained
+@pytest.mark.parametrize("version", PYTHONS)
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_without_torch(resolution, version, wheel, python, tmp_path):
+    python = python(version)
+    install(python, *UNPINNED, RESOLUTIONS[resolution], wheel)
+    run_all(WITHOUT_TORCH, python, tmp_path / "work")
 
 
-def test_envs(agentsgym):
-    assert {"TwentyQuestions", "ALFWorld"} <= set(agentsgym("envs").split())
-
-
-def test_check(agentsgym):
-    assert "TwentyQuestions: passed" in agentsgym("check", "TwentyQuestions")
-
-
-def test_view(agentsgym, trained):
-    assert "896 rollouts" in agentsgym("view", "runs/quickstart", "--out", "page.html")
-
-
-def test_eval(agentsgym, trained):
-    printed = agentsgym("eval", "runs/quickstart", "--vs", "agent:optimal", "--episodes", "32")
-    assert "32 pairs of rollouts" in printed
+@pytest.mark.parametrize("version", PYTHONS)
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_with_torch(resolution, version, wheel, python, tmp_path):
+    python = python(version)
+    torch = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "torch"]
+    torch += ["--constraint", str(ROOT / "constraints.txt")]
+    report = subprocess.run(
+        [*torch, "--dry-run", "--no-deps", "--report", "-"], check=True, stdout=subprocess.PIPE
+    )
+    (found,) = json.loads(report.stdout)["install"]
+    if sys.platform == "linux" and not found["metadata"]["version"].endswith("+cpu"):
+        pytest.skip(f"only a CUDA build of torch for Python {version}, which brings gigabytes")
+    subprocess.run(torch, check=True)
+    install(python, *UNPINNED, RESOLUTIONS[resolution], f"agentsgym[train] @ {wheel.as_uri()}")
+    run_all(WITH_TORCH, python, tmp_path / "work")
 
 
 @pytest.mark.parametrize(("extras", "constraints"), PINNED, ids=[extra for extra, _ in PINNED])
-def test_extras_resolve_beside_the_pinned_versions(extras, constraints, wheel, pip):
-    resolve = [*pip, "install", "--dry-run", "--ignore-installed"]
-    wanted = f"agentsgym[{extras}] @ {wheel.as_uri()}"
-    done = subprocess.run(
-        [*resolve, "-c", str(ROOT / constraints), wanted], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+def test_extras_resolve_beside_the_pinned_versions(extras, constraints, wheel, python):
+    wanted = [f"agentsgym[{extras}] @ {wheel.as_uri()}", "-c", str(ROOT / constraints)]
+    install(python("3.11"), *UV, "install", "--dry-run", *wanted)
+
+
+@pytest.mark.parametrize("version", PYTHONS)
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_extras_resolve_without_pins(extra, version, wheel, python):
+    wanted = f"agentsgym[{extra}] @ {wheel.as_uri()}"
+    install(python(version), *UV, "install", "--dry-run", wanted)
