@@ -74,7 +74,6 @@ broken = games(
         error="ValueError: no map" if of_mix(g) == "Maze" and i == 3 else None,
     )
 )  # fmt: skip
-mixed = games(lambda g, i: play(g, i, env="Maze") if g == 1 else play(g, i, reward=float(i % 2)))
 
 
 def mix_line(**maze):
@@ -197,14 +196,6 @@ CASES = {
         ],
         "train-39/0/0",
     ),
-    "idle_environment": (
-        {
-            "line": mix_line(reward=0.0, reward_std=0.0, failed=0.0),
-            "rollouts": mixed,
-        },
-        ["Maze: all of its rollouts earn 0"],
-        "train-39/1/0",
-    ),
     "reference_loses": (
         {"before": figures(reference=0.6)},
         ["best known play wins 60% of the held-out tasks"],
@@ -259,26 +250,6 @@ def test_without_wins_the_reference_says_when_a_game_is_solved(tmp_path):
     assert faults_in(write_run(tmp_path / "solved", winless)) == []
     worse = figures(reference=2.0)
     assert the_fault(write_run(tmp_path / "not", winless, before=worse)).fault == "entropy_gone"
-
-
-def test_an_environment_that_is_no_longer_played_is_idle():
-    lines = [
-        {"phase": "train", "step": step, **mix_line()(step)}
-        | ({"env/Maze/reward": 0.5, "env/Maze/failed": 0.0} if step < 20 else {})
-        for step in range(1, STEPS + 1)
-    ]
-    (finding,) = diagnose(Evidence(columns(lines)))
-    assert finding.fault == "idle_environment" and "not played since step 19" in finding.evidence[0]
-
-
-@pytest.mark.parametrize(
-    "learned",
-    [{"reward": late(0.2, 1.0)}, {"reward": 1.0, "win_rate": 1.0}],
-)
-def test_an_environment_that_was_learned_is_not_idle(learned):
-    line = mix_line(reward_std=late(0.4, 0.0), failed=0.0, **learned)
-    lines = [{"phase": "train", "step": step, **line(step)} for step in range(1, STEPS + 1)]
-    assert diagnose(Evidence(columns(lines))) == []
 
 
 def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):

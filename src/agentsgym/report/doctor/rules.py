@@ -1,7 +1,6 @@
 """What no limit of a metric shows: the rules of single faults, the rollouts to look at, and what
 rollouts say beside the metrics, by the names of the faults in `faults.yaml`."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 from agentsgym.credit.table import differ
 from agentsgym.evaluation import Evaluation
 from agentsgym.report.doctor.evidence import (
-    SOLVED,
     Evidence,
     Group,
     Signs,
@@ -242,41 +240,6 @@ def entropy_gone(evidence: Evidence) -> Signs | None:
     return Signs(lines, (early.first, recent.last))
 
 
-# -- a mix of environments -------------------------------------------------------------------------
-
-_OF_ENVIRONMENT = re.compile(r"env/(?P<env>.+)/failed")
-
-
-def idle_environment(evidence: Evidence) -> Signs | None:
-    """Some environments of a mix are not played, or earn the same."""
-    names = [match["env"] for n in evidence.names() if (match := _OF_ENVIRONMENT.fullmatch(n))]
-    idle = {name: why for name in names if (why := _idle(evidence, name))}
-    if not idle or len(idle) == len(names):
-        return None
-    lines = tuple(f"{name}: {why}" for name, why in idle.items())
-    return Signs(lines, None, lambda one: (r for r in one.live if r.env_class_path in idle))
-
-
-def _idle(evidence: Evidence, name: str) -> str:
-    """Why an environment teaches nothing; empty if it does."""
-    reward, every = evidence.curve(f"env/{name}/reward"), evidence.curve("reward")
-    if every is None:
-        return ""
-    if reward is None:
-        return "no rollout of it was played to its end"
-    if reward.steps[-1] < every.recent.first:
-        return f"not played since step {reward.steps[-1]}"
-    spread = evidence.curve(f"env/{name}/reward_std")
-    if spread is None or len(spread.values) < len(every.values) // 2:
-        return ""
-    if differ((reward.recent.mean, reward.recent.mean + spread.recent.mean)):
-        return ""
-    wins = evidence.curve(f"env/{name}/win_rate")
-    if (wins is not None and wins.recent.mean >= SOLVED) or rise(reward) > 0:
-        return ""  # it was learned
-    return f"all of its rollouts earn {reward.recent.mean:.3g} in {reward.recent}"
-
-
 # -- beside limits of metrics ----------------------------------------------------------------------
 
 LookAt = Callable[[Contents], Iterable[Rollout]]
@@ -361,7 +324,6 @@ RULES: Mapping[str, Callable[[Evidence], Signs | None]] = {
         one_action,
         entropy_gone,
         no_signal,
-        idle_environment,
     )
 }
 """The faults without limits of metrics."""
