@@ -75,8 +75,12 @@ class MultistepEnv:
         self.codec = self._codec_for(tokenizer, None)
         self.active_states: dict[str, Any] = {}
         self.active_sessions: dict[str, Any] = {}  # of `_run_complete_episode` calls
+        self._set_up()
 
     # -- methods that an author overrides -------------------------------------------------------
+
+    def _set_up(self) -> None:
+        """Prepare what `self.config` asks for. Called once, when the environment is made."""
 
     def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
         """The state at the start of an episode of this task."""

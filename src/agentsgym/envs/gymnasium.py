@@ -15,7 +15,7 @@ from agentsgym.envs.action_text import MAX_CHARACTERS, negates, spoken, with_for
 from agentsgym.envs.dataset import SeedTasks, read_seed
 from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.types import Tokenizer, session_seed
+from agentsgym.types import session_seed
 from agentsgym.types.foreign import checked_number, checked_truth
 
 EVAL_SHARE = 5
@@ -61,10 +61,7 @@ class GymnasiumEnv(SeedTasks):
 
     config: Settings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         require("gymnasium", "gymnasium")
 
     # -- what a subclass overrides --------------------------------------------------------------

@@ -12,7 +12,7 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.function_tools import FunctionTool, ToolError, marked_tools
 from agentsgym.envs.mcp_tools import McpTool, McpTools
 from agentsgym.envs.settings import EnvSettings
-from agentsgym.types import Message, Tokenizer
+from agentsgym.types import Message
 from agentsgym.types.foreign import scalar
 from agentsgym.types.names import ConfigError, did_you_mean
 from agentsgym.types.requests import ToolSchema
@@ -50,10 +50,7 @@ class ToolEnv(MultistepEnv):
 
     config: Settings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         if self.config.action_form == "tool":
             raise ConfigError(f"{self.name}: action_form is 'text', for it has tools of its own")
         if any(tool.waits for tool in self._tools.values()):

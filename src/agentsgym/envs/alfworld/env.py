@@ -16,7 +16,6 @@ from agentsgym.envs.alfworld.generator import TASK_TYPES
 from agentsgym.envs.command_game import CommandGameEnv
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder
-from agentsgym.types import Tokenizer
 
 GENERATED_TRAIN = 36
 GENERATED_EVAL = 12
@@ -78,10 +77,7 @@ class ALFWorldEnv(CommandGameEnv):
     rules = "You are in a household. Do the task by giving one command per turn."
     refusal = NOTHING
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         ensure("alfworld", "alfworld")
         ensure("fast_downward", "alfworld")
         if self.config.action_tags:

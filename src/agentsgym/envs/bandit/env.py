@@ -25,7 +25,7 @@ from agentsgym.envs.bandit.best_play import (
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.known_game import KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.types import Agent, Tokenizer, TrialInfo, session_seed
+from agentsgym.types import Agent, TrialInfo, session_seed
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
@@ -75,10 +75,7 @@ class BanditEnv(KnownGame):
     reward_range = (0.0, 1.0)
     reflect = "Note what you know about the arms."
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         self.pulls: int = self.config.max_steps_per_episode
         self.prior = (self.config.prior_alpha, self.config.prior_beta)
         self.arm_names = ARM_NAMES[: self.config.arms]

@@ -19,7 +19,6 @@ from agentsgym.envs.classical_reasoning.questions import (
 )
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import EnvSettings, OptionalPath
-from agentsgym.types import Tokenizer
 from agentsgym.types.settings import Count
 
 INSTRUCTIONS = "Think first if you like, then give only your final answer as \\boxed{answer}."
@@ -99,10 +98,7 @@ class ClassicalReasoningEnv(ListedTasks):
     config: Settings
     reward_range = (0.0, 1.0)
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         if "max_steps_per_episode" not in self.env_config:
             self.config = self.config.model_copy(update={"max_steps_per_episode": self._steps()})
         self._grader = Grader(self.config.tolerance, self.config.grader_timeout)

@@ -20,7 +20,6 @@ from agentsgym.envs.exploration.best_play import BestPlayer, Plan
 from agentsgym.envs.exploration.games import FACT_NAMES, Game
 from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.settings import Carry
-from agentsgym.types import Tokenizer
 from agentsgym.types.settings import MOST
 
 _SWITCHES = "switches"
@@ -100,10 +99,7 @@ class ExploreEnv(ExplorationGame):
     Settings = ExploreSettings
     config: ExploreSettings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         config = self.config
         self.game = Game(config.game, config.choices, config.facts)
         self.steps = config.max_steps_per_episode

@@ -24,7 +24,6 @@ from agentsgym.envs.exploration.families import FAMILIES, Draft, drawn, families
 from agentsgym.envs.exploration.language import PARTS, Language, Part
 from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.settings import Carry
-from agentsgym.types import Tokenizer
 from agentsgym.types.settings import NotNegative
 
 _WORD = re.compile(r"\w+(?:-\w+)*")
@@ -132,10 +131,7 @@ class ExploreManyEnv(ExplorationGame):
     Settings = ExploreManySettings
     config: ExploreManySettings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         config = self.config
         self.reward_range = (0.0 - config.max_steps_per_episode * max(config.look_cost), 1.0)
         self._drawing = (

@@ -26,7 +26,7 @@ from agentsgym.envs.mastermind.codes import (
     split_by_hints,
 )
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution
-from agentsgym.types import Agent, Tokenizer, TrialInfo
+from agentsgym.types import Agent, TrialInfo
 from agentsgym.types.names import ConfigError
 
 MAX_CODES = 1296
@@ -72,10 +72,7 @@ class MastermindEnv(KnownGame):
     reward_range = (0.0, 1.0)
     reflect = "Note what you know about the code."
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         config = self.config
         if config.colors**config.length > MAX_CODES:
             raise ConfigError(

@@ -15,7 +15,7 @@ from agentsgym.envs.program.server import program_server
 from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.serving.calls import ModelAnswer, reply_from_json
-from agentsgym.types import ModelCall, Tokenizer, TrialInfo
+from agentsgym.types import ModelCall, TrialInfo
 from agentsgym.types.foreign import checked_number, listed, number
 from agentsgym.types.names import ConfigError, import_from_here, import_path
 from agentsgym.types.text import short_repr
@@ -78,10 +78,7 @@ class ProgramEnv(ListedTasks):
 
     config: Settings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         for module in ("starlette", "uvicorn"):
             ensure(module, "endpoint")
         config = self.config

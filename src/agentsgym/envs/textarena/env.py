@@ -20,7 +20,6 @@ from agentsgym.envs.textarena.play import (
     last_move,
     playable,
 )
-from agentsgym.types import Tokenizer
 
 _FORM = "Reply with one move in square brackets and nothing else."
 _TURN_OPTIONS = ("max_turns", "num_turns", "N")
@@ -45,10 +44,7 @@ class TextArenaEnv(SeedTasks):
 
     config: Settings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         package = require("textarena", "textarena")
         self._examples: dict[int, str] = {}
         variant, self._options = self.config.variant, dict[str, Any]()

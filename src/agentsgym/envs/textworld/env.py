@@ -13,7 +13,6 @@ from agentsgym.envs.command_game import CommandGame, CommandGameEnv, anchor, con
 from agentsgym.envs.extras import ensure, require
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder
 from agentsgym.envs.textworld.games import Recipe, details, distinct_seeds, ensure_games
-from agentsgym.types import Tokenizer
 
 LAST_SEED = 2**31 - 1
 _BLANK = re.compile(r"\n{3,}")
@@ -92,10 +91,7 @@ class TextWorldEnv(CommandGameEnv):
     rules = "You are in a text adventure. Do the task by giving one command per turn."
     refusal = "You can't do that now."
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         ensure("textworld", "textworld")
         if self.config.reward == "progress":
             self.reward_range = (float("-inf"), float("inf"))

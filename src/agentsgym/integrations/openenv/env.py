@@ -16,7 +16,6 @@ from agentsgym.integrations.openenv.client import (
     OpenEnvServer,
     ServerAnswer,
 )
-from agentsgym.types import Tokenizer
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count
 from agentsgym.types.text import plain, short_repr
@@ -102,10 +101,7 @@ class OpenEnvEnv(ListedTasks):
 
     config: Settings
 
-    def __init__(
-        self, tokenizer: Tokenizer | None = None, env_config: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         config = self.config
         if config.base_url is None:
             raise ConfigError(f"{self.name}: env_config.base_url must name a server")

@@ -124,8 +124,8 @@ class VerifiersEnv(ProgramEnv):
 
     config: Settings
 
-    def __init__(self, tokenizer: Any = None, env_config: Mapping[str, Any] | None = None) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
+        super()._set_up()
         self._foreign = load(self.taskset)
         self._loop: LoopThread | None = None
 
