@@ -73,7 +73,7 @@ def test_a_killed_training_goes_on_as_if_nothing_had_happened(
             rank = rng.randrange(processes)
             killed += _kill_at(process, tmp_path / name, rng.uniform(0, STEPS), rank)
             assert _left_behind(name) == 0
-            again = ["--resume", "--restart"] if (tmp_path / name / "config.yaml").is_file() else []
+            again = ("--resume", "--restart")
             output = train(tmp_path, name, *again, *together).communicate()[0]
             resumed = results_of(tmp_path / name)
             assert resumed.keys() == whole.keys(), output[-2000:]

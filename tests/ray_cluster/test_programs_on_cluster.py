@@ -146,7 +146,7 @@ def test_ctrl_c_leaves_nothing_and_the_run_resumes(
     assert free_cpus() == ray().cluster_resources()["CPU"]
     assert 1 <= len(steps_of(place / name)) < 4
     monkeypatch.undo()
-    program = train("--resume", name)
+    program = train("run.yaml", "--resume", "--output", name)
     output, _ = program.communicate(timeout=300)
     assert program.returncode == 0, output
     assert alike(steps_of(place / name)) == alike(whole)
