@@ -250,3 +250,19 @@ def test_an_environment_with_episodes_of_its_own_is_played_too(engine, source):
     while len(rollouts) < 2:
         rollouts += source.poll()
     assert {r.group for r in rollouts} == {0, 1} and not any(r.failed for r in rollouts)
+
+
+def test_each_action_has_the_version_of_its_weights(tiny_llama, chat_tokenizer):
+    """Also the rollout's, which is that of the last one."""
+    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4)
+
+    class Updated(CountdownEnv):
+        def _step_episode(self, session_id, state, action):
+            engine.policy_version += 3
+            return super()._step_episode(session_id, state, action)
+
+    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=2))
+    env = Updated(chat_tokenizer)
+    (rollout,) = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent).rollouts
+    assert [step.policy_version for step in rollout.episodes[0].steps] == [0, 3, 6]
+    assert rollout.policy_version == 6

@@ -59,6 +59,9 @@ def check_steps(trainer, ahead):
         assert [(r.group, r.index) for r in rollouts] == places
         assert not any(r.failed for r in rollouts)
         assert all(step - ahead <= r.policy_version <= step for r in rollouts)
+        for rollout in rollouts:
+            versions = [step.policy_version for e in rollout.episodes for step in e.steps]
+            assert versions == sorted(versions) and versions[-1] == rollout.policy_version
 
 
 def check_noise(trainer):

@@ -87,6 +87,7 @@ def _write(session: Session, request: str) -> _NoteGenerator:
         done=False,
         truncated=action.truncated,
         kind="reflection",
+        policy_version=action.policy_version,
     )
     session.steps.append(step)
     session.notes += 1
@@ -220,6 +221,7 @@ def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction)
         anchor=anchor,
         token_rewards=_token_rewards(session, answer.token_rewards, tokens),
         penalty=penalty,
+        policy_version=action.policy_version,
     )
     session.steps.append(step)
     return step

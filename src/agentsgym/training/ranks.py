@@ -34,7 +34,8 @@ def naming_lost_ranks() -> Iterator[None]:
 
 
 class Ranks:
-    """Communication between ranks: small Python objects (step tables, counts), never tokens.
+    """Communication between ranks: Python objects, such as step tables, which hold the ids of
+    actions and what was observed before them; never rows or tensors.
 
     Raises ConfigError if a launcher started another number of processes than take part: each of
     them would train alone.

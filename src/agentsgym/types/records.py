@@ -87,7 +87,8 @@ class Step:
     The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
     exceeds the sum of the steps. `penalty` is what the `reward` lost because the action was
     malformed. `anchor` is the environment's key for the state before the step, or None.
-    `token_rewards` are per-token rewards from the environment, or None.
+    `token_rewards` are per-token rewards from the environment, or None. `policy_version` is the
+    version of the weights that ended the action.
     """
 
     index: int
@@ -102,6 +103,7 @@ class Step:
     anchor: str | None = None
     token_rewards: tuple[float, ...] | None = None
     penalty: float = 0.0
+    policy_version: int = 0
 
     @property
     def unread(self) -> bool:
