@@ -3,7 +3,7 @@
 import pytest
 from trl.chat_template_utils import add_response_schema
 
-from agentsgym.tokens import ActionText
+from agentsgym.tokens import ActionText, codec_for
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, build_tokenizer
 
@@ -52,7 +52,7 @@ def test_an_end_of_turn_that_is_no_special_token_is_not_read():
     tokenizer = tokenizer_for(template("phi3"), special=False)
     ids = tokenizer.encode("yes<|end|>", add_special_tokens=False)
     assert tokenizer.decode(ids, skip_special_tokens=True) == "yes<|end|>"
-    assert ActionText(tokenizer)(ids) == "yes"
+    assert ActionText(tokenizer)(ids, codec_for(tokenizer).ends) == "yes"
 
 
 def test_ids_that_an_engine_stops_at_are_not_read():

@@ -8,8 +8,7 @@ Thoughts between ordinary tokens (`<think>`) stay in the text, where chat templa
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from agentsgym.tokens.control import ControlTokens, added_tokens
-from agentsgym.tokens.template import ChatTemplate
+from agentsgym.tokens.control import added_tokens
 from agentsgym.types import Tokenizer
 
 # Messages with a header, `<|channel|>final<|message|>yes<|end|>`: tokens that may end the text.
@@ -26,15 +25,14 @@ _OPEN, _CLOSE = "<think>", "</think>"
 
 
 class ActionText:
-    """Decodes sampled ids. `end_ids` end an action, and so do the ids that the tokenizer's chat
-    template writes after an answer."""
+    """Decodes sampled ids. `end_ids` end an action."""
 
     def __init__(self, tokenizer: Any, end_ids: Iterable[int] = ()) -> None:
         self._tokenizer = tokenizer
         known = dict(added_tokens(tokenizer))
         added = {number: text for text, (number, _) in known.items()}
         self._special = {number for number, special in known.values() if special}
-        self._ends = ({*end_ids} & added.keys()) | {*_closing_ids(tokenizer)}
+        self._ends = {*end_ids} & added.keys()
         self._blocks = {
             known[first][0]: known[last][0]
             for first, last in BLOCKS
@@ -117,18 +115,6 @@ def _is_final(header: str) -> bool:
     if channel:
         return name.strip().startswith("final")
     return "to=" not in before or "to=user" in before
-
-
-def _closing_ids(tokenizer: Tokenizer) -> Sequence[int]:
-    """The control tokens that the tokenizer's chat template writes after an answer."""
-    if not getattr(tokenizer, "chat_template", None):
-        return ()
-    try:
-        template = ChatTemplate(tokenizer)
-    except ValueError:  # rendering with it raises a clear error
-        return ()
-    control = ControlTokens(tokenizer, template)
-    return [number for _, number in control.leading(template.written.after)]
 
 
 def thoughts_are_off(prompt: str) -> bool:
