@@ -1,4 +1,4 @@
-"""Trainings that want the same server: FUZZ_CASES is how long three of them fight for it.
+"""Trainings that want the same server: three fight for FUZZ_CASES fifths of a second.
 
 They load weights, are taken over, end, and are killed at any time. Each answer that one of them
 gets must have the log-probabilities of the weights that it names, of that training.
@@ -27,7 +27,7 @@ from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from serve_process import Served, ServeProcess
 
-ACTS = int(os.environ.get("FUZZ_CASES", "40"))
+SECONDS = int(os.environ.get("FUZZ_CASES", "100")) / 5
 PATIENT = Retries(attempts=30, first_delay=0.02, longest_delay=0.2)
 FLOAT32 = ("--dtype", "float32")
 RUN = """\
@@ -129,7 +129,7 @@ def test_no_training_gets_an_answer_of_anothers_weights(folder, tmp_path, monkey
     served = Served(folder)
     trainings = [Training(name, served.url, folder, tmp_path) for name in ("a", "b", "c")]
     threads = [
-        threading.Thread(target=training.act, args=[time.monotonic() + ACTS])
+        threading.Thread(target=training.act, args=[time.monotonic() + SECONDS])
         for training in trainings
     ]
     for thread in threads:
@@ -138,8 +138,8 @@ def test_no_training_gets_an_answer_of_anothers_weights(folder, tmp_path, monkey
         thread.join()
     served.close()
     assert [training.wrong for training in trainings] == [[], [], []]
-    assert sum(training.answers for training in trainings) > ACTS
-    assert sum(training.refused for training in trainings) > ACTS / 10
+    assert sum(training.answers for training in trainings) > SECONDS
+    assert sum(training.refused for training in trainings) > SECONDS / 10
 
 
 class Run:
