@@ -6,6 +6,7 @@ Weights may be updated from another thread than the one that samples.
 """
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -60,8 +61,7 @@ class VLLMEngine(RemoteEngine):
             the model's).
         servers: servers of this process; they are ended when the engine is closed.
         take_over: load weights also into servers that another training holds, which ends then.
-        holder: the training that the servers are of, in a process that loads no weights (None:
-            that of this engine).
+        holder: the training, as its other processes name it (None: one of this engine alone).
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
     log-probabilities other than those of `--logprobs-mode processed_logprobs`, and ServerHeld if
@@ -137,6 +137,7 @@ class VLLMEngine(RemoteEngine):
                 dtype=parts.dtype,
                 servers=servers,
                 take_over=settings.take_over,
+                holder=parts.gather([secrets.token_hex(8)])[0],
                 **settings.capacity_option,
             )
         except BaseException:
