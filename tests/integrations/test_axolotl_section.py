@@ -89,6 +89,16 @@ def test_keys_of_axolotl_that_would_be_ignored_are_refused(load, options, words)
     assert words in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("written", "correct"), [({}, True), ({"use_bias_correction_kl": False}, False)]
+)
+def test_what_nobody_sets_is_as_without_axolotl(load, written, correct):
+    cfg = load(trl={"num_generations": 8} | written)
+    (plugin,) = PluginManager.get_instance().plugins.values()
+    given = plugin.get_training_args(cfg)
+    assert given["use_bias_correction_kl"] is correct and given["router_aux_loss_coef"] == 0.0
+
+
 def test_a_configuration_may_be_registered_twice(load):
     """Workers of Ray register the plugin again with what Axolotl has made of the configuration."""
     cfg = load()
