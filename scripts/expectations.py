@@ -1,5 +1,5 @@
 """What players of Explore and Mastermind can expect, summed exactly over all histories, without
-simulation: the figures of docs/environments and the references of the suites.
+simulation: the figures of docs/environments.
 
     from expectations import explored, guessed, guessed_with_hint
 """
