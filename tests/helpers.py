@@ -1,6 +1,7 @@
 """Toy environments and agents that several tests share."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ from pydantic import Field
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from agentsgym import MultistepEnv, task_dataset
+from agentsgym import MultistepEnv, TwentyQuestionsEnv, task_dataset
 from agentsgym.envs import EnvSettings
 
 _TEXTS = [
@@ -146,3 +147,13 @@ def example_in_first_prompt(env, task):
     example = env.example_action(state)
     assert env._format_prompt(state, 0).endswith((f"For example:\n{example}", f" {example}."))
     return example
+
+
+def questions_answered_by(answerer: Any, config: Mapping[str, Any] | None = None) -> Any:
+    """Twenty Questions, in a class of its own, with another answerer than the table."""
+
+    class Answered(TwentyQuestionsEnv):
+        def make_answerer(self) -> Any:
+            return answerer
+
+    return Answered(None, config)

@@ -36,14 +36,6 @@ def test_a_sound_environment_passes():
     assert not [w for w in report.warnings if "earns" in w]
 
 
-def test_an_object_that_its_rows_need_is_sound():
-    class Needed(broken.SoundEnv):
-        needs = "something of its own"
-
-    report = check_env(Needed(), budget_seconds=10, only=["tasks"])
-    assert report.passed, report.to_text()
-
-
 @pytest.mark.parametrize("env_class", CAUGHT_BY, ids=lambda c: c.__name__)
 def test_each_broken_environment_is_caught(env_class):
     name = CAUGHT_BY[env_class]

@@ -6,13 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from agentsgym import DirectOutputAgent, register
-from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.answerer import LLMAnswerer, normal_question
 from agentsgym.generation.chat import ChatEngine, EndpointError, completions_url
 from agentsgym.generation.http import MissingKey, Retries
 from agentsgym.rollout import run
 from chat_server import ChatServer
-from helpers import CountdownEnv
+from helpers import CountdownEnv, questions_answered_by
 
 QUICK = Retries(attempts=4, first_delay=0.05, longest_delay=0.2)
 HELLO = [{"role": "user", "content": "hello"}]
@@ -159,8 +158,8 @@ def test_an_error_is_not_remembered(serve):
 def test_the_secret_stays_with_the_answerer(serve):
     """The answering model blurts it out; the player never reads it."""
     server = serve(say=lambda messages: f"Yes! {messages[0]['content']}")
-    env = TwentyQuestionsEnv(answerer=LLMAnswerer(client(server).complete))
-    env.blocking = True
+    env = questions_answered_by(LLMAnswerer(client(server).complete))
+    assert env.blocking
     secret = env.table.secrets[0]
 
     class Asker:

@@ -10,7 +10,7 @@ from pages.page_blocks import ROOT, pages
 
 PAGE = (ROOT / "docs/settings.md").read_text("utf-8")
 SETTINGS = set(re.findall(r"^\| `([\w.]+)` \|", PAGE, re.MULTILINE))
-SECTIONS = ("train", "eval", "engine", "model", "data", "warm_start", "answerer", "ray")
+SECTIONS = ("train", "eval", "engine", "model", "data", "warm_start", "ray")
 KEY = re.compile(rf"`({'|'.join(SECTIONS)})\.(\w+(?:\.\w+)*)(?![\w.(])")
 FILE = re.compile(r"`((?!build/)[a-z][\w-]*(?:/(?!NAME)[\w.-]+)+\.(?:py|yaml|toml|md))`")
 OPTION = re.compile(r"`(?:agentsgym [\w-]+ )?(--[a-z][\w-]*)")

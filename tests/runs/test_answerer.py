@@ -1,20 +1,15 @@
-"""Runs in which a chat endpoint answers the questions of Twenty Questions."""
+"""A chat endpoint answers the questions of Twenty Questions."""
 
 import json
-import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from agentsgym.envs import ConfigError
-from agentsgym.generation.chat import EndpointError
-from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.runs import Progress, load_config, load_run, parse_config, train_run
-from agentsgym.runs.answerer import EndpointAnswerer, answering
-from agentsgym.runs.dry_run import dry_run
+from agentsgym import make
+from agentsgym.envs import ConfigError, EnvPool
+from agentsgym.generation.http import MissingKey
+from agentsgym.runs import load_config, load_run, train_run
 from agentsgym.runs.files import read_rollouts, read_summary
-from agentsgym.runs.from_config import make_env
 from workplace import Notes
 
 SMALL = {
@@ -49,28 +44,22 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def make(url: str, **more):
-        answerer = {"answerer.urls": [url], "answerer.served_model": "judge"}
+        answerer = {"env_config.answerer": {"urls": [url], "served_model": "judge"}}
         return load_config("quickstart", SMALL | answerer | {"output_dir": "asked"} | more)
 
     return make
 
 
-def named(server) -> tuple[str, str]:
-    return f"answerer.urls=[{server.url}]", "answerer.served_model=judge"
+def named(server, model="judge") -> tuple[str, str]:
+    return f"answerer.urls=[{server.url}]", f"answerer.served_model={model}"
 
 
-def clients() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name == "agentsgym-chat"]
-
-
-def test_a_run_asks_the_endpoint_in_training_and_evaluation_and_closes_it(serve, run, invoke):
+def test_a_run_asks_the_endpoint_in_training_and_evaluation(serve, run, invoke):
     server, notes = serve(), Notes()
-    before = len(clients())
     summary = train_run(run(server.url), progress=notes)
     assert (summary.status, summary.steps) == ("finished", 2)
     assert summary.before.failures == summary.after.failures == 0
     assert summary.before.regret is None  # the best play would have to ask
-    assert not any("before RL" in note for note in notes.notes)
     assert {body["model"] for body in server.bodies} == {"judge"}
     assert {body["temperature"] for body in server.bodies} == {0.0}
     for phase in ("before", "train", "after"):
@@ -79,23 +68,26 @@ def test_a_run_asks_the_endpoint_in_training_and_evaluation_and_closes_it(serve,
             if "answer" in step.info
         ]  # fmt: skip
         assert questions and {info["answer"] for info in questions} == {"No"}
-    pairs = [(b["messages"][0]["content"], b["messages"][1]["content"]) for b in server.bodies]
-    assert len(set(pairs)) == len(pairs)
-    assert any(f"answerer: {len(pairs)} answers of judge" in note for note in notes.notes)
-    assert len(clients()) == before
-    stored = load_run(Path("asked"))
-    assert stored.answerer.urls == [server.url]
+    stored, asked = load_run(Path("asked")), len(server.bodies)
+    assert stored.env_config["answerer"]["urls"] == [server.url]
 
     result = invoke("eval", "asked", "--episodes", "2", "--json")
-    assert result.exit_code == 2 and "answerer.urls=" in result.stderr
+    assert result.exit_code == 2 and "env_config.answerer.urls=" in result.stderr
     result = invoke("eval", "asked", "answerer=null", "--episodes", "2", "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["regret"] is not None
-    assert len(server.bodies) == len(pairs)
+    assert json.loads(result.stdout)["regret"] is not None and len(server.bodies) == asked
     for how in (named(server), ["--trust"]):
         result = invoke("eval", "asked", *how, "--episodes", "2", "--json")
         assert result.exit_code == 0, result.output
-        assert json.loads(result.stdout)["regret"] is None and len(server.bodies) > len(pairs)
+        assert json.loads(result.stdout)["regret"] is None and len(server.bodies) > asked
+
+
+def test_each_question_about_a_secret_is_asked_once(serve):
+    server = serve()
+    env = make("TwentyQuestions", env_config=_asks(server.url))
+    env.run_trial([{"solution": "cat", "seed": 0}] * 8, env.optimal_agent())
+    pairs = [(b["messages"][0]["content"], b["messages"][1]["content"]) for b in server.bodies]
+    assert pairs and len(set(pairs)) == len(pairs)
 
 
 def test_a_lost_answer_ends_its_session_and_not_the_run(serve, run):
@@ -108,18 +100,26 @@ def test_a_lost_answer_ends_its_session_and_not_the_run(serve, run):
     assert all("HTTP 400" in rollout.error for rollout in failed)
 
 
-def test_an_endpoint_that_is_not_there_ends_the_run_before_it_plays(run):
-    with pytest.raises(EndpointError, match=r"nothing answers at http://127.0.0.1:9/v1"):
+def test_an_endpoint_that_is_not_there_ends_the_run_before_it_trains(run):
+    with pytest.raises(RuntimeError, match=r"nothing answers at http://127.0.0.1:9/v1"):
         train_run(run("http://127.0.0.1:9"))
     summary = read_summary(Path("asked/summary.json"))
     assert summary.status == "failed" and "nothing answers" in summary.error
     assert summary.before is None
 
 
-def test_a_row_names_no_endpoint():
-    row = {"env_config": {"answerer": {"urls": ["http://x"]}}, "env": "TwentyQuestions"}
-    with pytest.raises(ConfigError, match=r"unknown key 'env_config\.answerer'"):
-        make_env(parse_config(row))
+def _asks(url, **more):
+    answerer = {"urls": [url], "served_model": "judge"} | more
+    return {"table": "quickstart", "max_steps_per_episode": 4, "answerer": answerer}
+
+
+def test_a_row_names_an_endpoint_only_if_the_program_did():
+    row = {"env_class_path": "TwentyQuestions", "env_config": _asks("http://x"), "task_data": {}}
+    with pytest.raises(ConfigError, match=r"env_config\.answerer: a row may only repeat"):
+        EnvPool().get(row)
+    env = make("TwentyQuestions", env_config=_asks("http://own"))
+    rows = env.get_train_dataset()
+    assert EnvPool().get(rows[0]).config.answerer.urls == ["http://own"]
 
 
 def test_scripted_agents_and_people_ask_it_too(serve, invoke, tmp_path, monkeypatch):
@@ -127,11 +127,9 @@ def test_scripted_agents_and_people_ask_it_too(serve, invoke, tmp_path, monkeypa
     command = ("eval", "agent:optimal", *QUESTIONS, *named(server), "--episodes", "3", "--json")
     result = invoke(*command, "--output", str(tmp_path / "saved"))
     assert result.exit_code == 0, result.output
-    assert "answers of judge" in result.stderr and json.loads(result.stdout)["failures"] == 0
-    assert len(server.bodies) >= 3
-    saved = json.loads((tmp_path / "saved/evaluation.json").read_text())
-    assert saved["settings"]["answerer"] == {"urls": [server.url], "served_model": "judge"}
-    other = invoke(*command, "answerer.served_model=other", "--output", str(tmp_path / "saved"))
+    assert json.loads(result.stdout)["failures"] == 0 and len(server.bodies) >= 3
+    again = (*command[:-3], *named(server, "other"), "--episodes", "3", "--json")
+    other = invoke(*again, "--output", str(tmp_path / "saved"))
     assert other.exit_code == 2 and "answerer.served_model is 'judge'" in other.stderr
 
     lines = iter(["Is it found outdoors?", "[no such thing]"])
@@ -142,40 +140,25 @@ def test_scripted_agents_and_people_ask_it_too(serve, invoke, tmp_path, monkeypa
     assert server.bodies[-1]["messages"][-1]["content"] == "Is it found outdoors?"
 
 
-def test_a_dry_run_takes_the_answers_of_the_table(run, monkeypatch):
+def test_sessions_do_not_wait_for_each_others_answers():
+    assert make("TwentyQuestions", env_config=_asks("http://x")).blocking
+    assert not make("TwentyQuestions").blocking
+
+
+def test_a_missing_key_is_named(monkeypatch):
     monkeypatch.delenv("JUDGE_KEY", raising=False)
-    done = dry_run(run("http://127.0.0.1:9", **{"answerer.key_env": "JUDGE_KEY"}), Progress())
-    assert done.summary.status == "finished"
-    assert any("JUDGE_KEY" in text for text in done.not_tried)
-    with pytest.raises(ConfigError, match="answerer is only for TwentyQuestions"):
-        dry_run(run("http://127.0.0.1:9", env="Bandit", env_config={}), Progress())
-
-
-def test_the_connection_is_closed_also_after_an_interrupt(serve):
-    answerer = EndpointAnswerer(ChatEndpoint(urls=[serve().url], served_model="m"))
-    before = len(clients())
-    with pytest.raises(KeyboardInterrupt), answering(SimpleNamespace(answerer=answerer), print):
-        assert answerer.answer("cat", "Is it big?").text == "No"
-        raise KeyboardInterrupt
-    assert len(clients()) == before
-    with pytest.raises(RuntimeError, match="only asked while a run plays"):
-        answerer.answer("cat", "Is it small?")
+    with pytest.raises(MissingKey, match="JUDGE_KEY"):
+        make("TwentyQuestions", env_config=_asks("http://x", key_env="JUDGE_KEY"))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"env": "Bandit"}, r"answerer is only for TwentyQuestions; Bandit asks no endpoint"),
-        ({"env_config": {"workers": 1}}, r"answerer asks from this process"),
-        ({"env_config": {"information_reward": 0.1}}, r"information_reward counts the table's"),
+        ({"information_reward": 0.1}, r"information_reward counts the table's"),
         ({"answerer": {"served_model": "m"}}, r"answerer.urls is missing"),
-        (
-            {"answerer": {"urls": ["a", "b"], "served_model": "m"}},
-            r"answerer.urls .* at most 1",
-        ),
+        ({"answerer": {"urls": ["a", "b"], "served_model": "m"}}, r"answerer.urls .* at most 1"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_with_a_sentence(change, message):
-    answerer = {"urls": ["http://127.0.0.1:9"], "served_model": "judge"}
     with pytest.raises(ConfigError, match=message):
-        make_env(parse_config({"env": "TwentyQuestions", "answerer": answerer} | change))
+        make("TwentyQuestions", env_config=_asks("http://127.0.0.1:9") | change)

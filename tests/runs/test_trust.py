@@ -138,8 +138,9 @@ FILE = "/somebody/else"
         ({"env": "ClassicalReasoning", "env_config": {"questions_file": FILE}},
          "env_config.questions_file"),
         ({"env": "Program", "env_config": {"function": "os.system"}}, "env_config.function"),
-        ({"env": "TwentyQuestions", "answerer": {"urls": ["http://x"], "served_model": "m"}},
-         "answerer.urls"),
+        ({"env": "TwentyQuestions",
+          "env_config": {"answerer": {"urls": ["http://x"], "served_model": "m"}}},
+         "env_config.answerer.urls"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("command", ["eval", "train --resume"])

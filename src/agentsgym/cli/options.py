@@ -13,8 +13,8 @@ SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Settings of the environment; values are YAML. engine.KEY, model.KEY and "
-        "answerer.KEY are settings of engine, model and answerer.",
+        help="Settings of the environment; values are YAML. engine.KEY and model.KEY are settings "
+        "of engine and model.",
     ),
 ]
 NameArgument = Annotated[
@@ -46,12 +46,12 @@ def step_range(steps: str | None) -> tuple[int, int] | None:
 
 
 def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`,
-    `model` and `answerer` of a run (`engine.urls=…`, `model.path=…`)."""
+    """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`
+    and `model` of a run (`engine.urls=…`, `model.path=…`)."""
     sections = {key: value for key, value in given.items() if _is_of_section(key)}
     return {key: given[key] for key in given if key not in sections}, merge({}, sections)
 
 
 def _is_of_section(key: str) -> bool:
     head, dot, _ = key.partition(".")
-    return key in ("engine", "answerer") or (bool(dot) and head in ("engine", "model", "answerer"))
+    return key == "engine" or (bool(dot) and head in ("engine", "model"))

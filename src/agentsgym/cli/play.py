@@ -15,15 +15,12 @@ from agentsgym.cli.options import (
 from agentsgym.cli.players import check_effect, evaluated_run
 from agentsgym.envs import MultistepEnv, make
 from agentsgym.evaluation import rollout_requests
-from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.runs import RunConfig, parse_overrides
-from agentsgym.runs.answerer import answering, attach_answerer
+from agentsgym.runs import RunConfig, merge, parse_overrides
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.settings import DataSettings
 from agentsgym.types import Rollout, with_modules_of
 from agentsgym.types.names import import_from_here
-from agentsgym.types.settings import read
 
 
 def play(
@@ -76,12 +73,9 @@ def play(
     if trust or (temperature, seed) != (None, None):
         raise fail("--temperature, --seed and --trust are of --agent MODEL", BAD_USAGE)
     given, sections = split_settings(given)
-    answerer = sections.pop("answerer", None)
     if sections:
         raise fail("an engine's settings need --agent MODEL, which says who plays", BAD_USAGE)
-    env = make(name, None, given, trust=with_modules_of(False, name))
-    if answerer:
-        attach_answerer(env, read(ChatEndpoint, answerer, "answerer."))
+    env = make(name, None, merge({}, given), trust=with_modules_of(False, name))
     try:
         rollout = _play(env, _task_of(env, task)["task_data"])
     except KeyboardInterrupt:
@@ -92,8 +86,7 @@ def play(
 
 def _play(env: MultistepEnv, task: dict[str, Any]) -> Rollout:
     agent = HumanAgent(show=lambda text: out.print(shown(text), style="cyan"), ask=_ask)
-    with answering(env, tell):
-        return env.run_trial([task], agent).rollouts[0]
+    return env.run_trial([task], agent).rollouts[0]
 
 
 def _ask() -> str:

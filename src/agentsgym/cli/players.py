@@ -36,12 +36,9 @@ class PlayOptions:
         return evaluated_run(model, env, given, self.settings, trust=self.trust, beside=beside)
 
     def other(self, name: str, first: RunConfig) -> RunConfig:
-        """The run of a model of --vs in the environment of the first one: it samples and is
-        answered as that one, where its own run does not say it. Raises ConfigError."""
-        answerer = first.answerer.model_dump() if first.answerer else {}
-        given = {f"answerer.{key}": value for key, value in answerer.items()}
-        given |= self._engine_of(name)
-        run = evaluated_run(name, first.env, given, self.settings, trust=self.trust)
+        """The run of a model of --vs in the environment of the first one: it samples as
+        that one, where its own run does not say it. Raises ConfigError."""
+        run = evaluated_run(name, first.env, self._engine_of(name), self.settings, trust=self.trust)
         return run.model_copy(update={"eval": first.eval})
 
     def _engine_of(self, name: str) -> dict[str, Any]:
@@ -81,7 +78,7 @@ def evaluated_run(
     if _is_run(agent):
         run = _of_directory(Path(agent), env, settings, sections, how, trust)
     else:
-        place: dict[str, Any] = {"env": env, "env_config": settings}
+        place: dict[str, Any] = {"env": env, "env_config": merge({}, settings)}
         if env is None:
             place = _place_of(beside, settings, trust)
         model = {"path": agent, **sections.get("model", {})}
@@ -121,7 +118,7 @@ def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[st
     if run is None or not _is_run(run):
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
     stored = _stored(Path(run), {}, settings, trust)
-    return stored.model_dump(include={"env", "env_config", "eval", "data", "answerer"})
+    return stored.model_dump(include={"env", "env_config", "eval", "data"})
 
 
 def _of_directory(
@@ -134,9 +131,7 @@ def _of_directory(
 ) -> RunConfig:
     place: dict[str, Any] = dict(how) if env is None else {**how, "env": env}
     if env is not None and env != load_run(root).env:
-        place |= {"env_config": {}, "data": {}, "answerer": None}
-    if "answerer" in sections:
-        place["answerer"] = sections["answerer"]
+        place |= {"env_config": {}, "data": {}}
     run = _stored(root, place, settings, trust)
     path = str(model_in(RunDirectory(root)))
     model = {**run.model.at(path).model_dump(), **sections.get("model", {})}

@@ -283,8 +283,8 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     )
     out.print(
         f"For {shown(config.model.path)} stood {report.model}. The embedded engine stands for "
-        "servers, the knowledge table for an answerer, this process for actors on Ray; no endpoint "
-        "was asked, nothing was played ahead, and settings of a GPU were left out."
+        "servers, this process for actors on Ray; nothing was played ahead, and settings of a GPU "
+        "were left out."
     )
     for text in report.not_tried:
         out.print(f"Not tried here: {shown(text)}.")

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from agentsgym.envs.settings import NEEDS, EnvSettings, read_settings, remember_own
+from agentsgym.envs.settings import EnvSettings, read_settings, remember_own
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import Agent, EpisodeOutcome, Prompt, RolloutBatch, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError
@@ -177,12 +177,6 @@ class MultistepEnv:
         so it must be fast."""
         return None
 
-    @property
-    def needs(self) -> str | None:
-        """What this object has beyond its configuration ("an answerer of its own"), so that rows
-        cannot make an equal object and need this one; None for nothing."""
-        return None
-
     # -- what is known about playing it; all of this is optional --------------------------------
 
     def reference_score(self, task_data: Mapping[str, Any]) -> float | None:
@@ -239,11 +233,6 @@ class MultistepEnv:
     def offers_tools(self) -> bool:
         """Whether conversations may have tools: these, or those of a program's calls."""
         return bool(self.tool_schemas)
-
-    @property
-    def row_config(self) -> dict[str, Any]:
-        """The `env_config` of this object's dataset rows."""
-        return self.env_config | ({NEEDS: self.needs} if self.needs else {})
 
     @property
     def unwrapped(self) -> "MultistepEnv":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.registry import find, make, names_class, registered_name
-from agentsgym.envs.settings import NEEDS, check_limits, check_row_config
+from agentsgym.envs.settings import check_limits, check_row_config
 from agentsgym.types import Tokenizer, Trust
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import error_text, short_repr
@@ -110,7 +110,7 @@ def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Data
     task_list = [dict(task) for task in tasks]
     columns = {
         "env_class_path": [env.class_path] * len(task_list),
-        "env_config": [env.row_config] * len(task_list),
+        "env_config": [env.env_config] * len(task_list),
         "task_data": task_list,
     }
     features = Features(
@@ -281,12 +281,8 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
 
 def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
     """Whether rows with this class path and config belong to this object."""
-    plain = {name: value for name, value in config.items() if name != NEEDS}
-    return (
-        config.get(NEEDS) in (None, env.needs)
-        and config_key(path, plain) == config_key(path, env.env_config)
-        and names_class(path, type(env))
-    )
+    same = config_key(path, config) == config_key(path, env.env_config)
+    return same and names_class(path, type(env))
 
 
 def _alike(one: MultistepEnv, other: MultistepEnv) -> bool:

@@ -30,9 +30,6 @@ from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.settings import MOST, Count, CountOrZero, Section, read
 from agentsgym.types.text import short_repr
 
-NEEDS = "needs"
-"""Key that marks the `env_config` of rows that only one object can play (`MultistepEnv.needs`)."""
-
 NONE_HINT = (
     " (in a dataset whose columns are Arrow structs, the keys of other rows become None: make "
     "the columns datasets.Json(), as agentsgym.task_dataset does)"
@@ -203,12 +200,6 @@ def read_settings(env_name: str, kind: type[Settings], config: Mapping[str, Any]
 
     Raises ConfigError with the environment, the key, the value, and the allowed values.
     """
-    if NEEDS in config and NEEDS not in kind.model_fields:
-        raise ConfigError(
-            f"{env_name}: only one object can play these tasks because it has "
-            f"{short_repr(config[NEEDS])}, which a row cannot contain: pass that object with "
-            "envs=[env] (GRPOEnvTrainer, evaluate, EnvPool)"
-        )
     try:
         return read(kind, dict(config), "env_config.")
     except ConfigError as error:

@@ -2,7 +2,8 @@
 
 Everything that needs no GPU, no server and no download is run: one warm start, one update, both
 evaluations, and the files of the run, in a temporary directory. The embedded engine stands for
-servers, the knowledge table for an endpoint that answers, and settings of a GPU are left out.
+servers, and settings of a GPU are left out. The environment is played as it is, so one that asks a
+server asks it.
 """
 
 import tempfile

@@ -16,7 +16,6 @@ from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
 from agentsgym.rollout.drive import is_engine_agent, tokenizer_of
 from agentsgym.runs.agents import AgentFor, evaluated_agents
-from agentsgym.runs.answerer import answering
 from agentsgym.runs.checkpoints import weights_digest
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.models.load import rendering
@@ -107,21 +106,14 @@ class Contestant:
         pool = EnvPool(
             tokenizer_of(agent),
             trusted(place),
-            [bare] if bare.needs else (),
             template_options=self._rendering(tokenizer_of(agent)),
         )
         limit = self.run.train.get("max_rollout_tokens")
         mine = [replace(request, max_rollout_tokens=limit) for request in requests]
         if output is None:
-            with answering(bare, self.note):
-                return evaluate_requests(mine, agent, pool, seed=seed)
+            return evaluate_requests(mine, agent, pool, seed=seed)
         settings = self._settings(bare, mine, agent, seed)
-        if place.answerer is not None:
-            settings["answerer"] = place.answerer.model_dump(include={"urls", "served_model"})
-        with (
-            saved_evaluation(output, self.name, settings, self.note) as saved,
-            answering(bare, self.note),
-        ):
+        with saved_evaluation(output, self.name, settings, self.note) as saved:
             played = evaluate_requests(
                 mine, agent, pool, seed=seed, stored=saved.rollouts, on_rollout=saved.add
             )

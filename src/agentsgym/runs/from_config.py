@@ -15,7 +15,6 @@ from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.factory import choose
 from agentsgym.generation.http import read_key
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.runs.answerer import attach_answerer
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
@@ -32,12 +31,9 @@ if TYPE_CHECKING:
 
 
 def make_env(config: RunConfig) -> MultistepEnv:
-    """The environment, without a tokenizer: for its tasks. Its answerer, if the run names one,
-    answers inside `answering`. Raises UnknownEnvironment or ConfigError."""
-    env = make(config.env, None, config.env_config, trust=trusted(config))
-    if config.answerer:
-        attach_answerer(env, config.answerer)
-    return env
+    """The environment, without a tokenizer: for its tasks. Raises UnknownEnvironment or
+    ConfigError."""
+    return make(config.env, None, config.env_config, trust=trusted(config))
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -124,8 +120,6 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         if not isinstance(error, ValueError | TypeError):
             text = f"{type(error).__name__}: {text}"
         raise ConfigError(f"train: {text}") from error
-    if config.answerer is not None:
-        _check_ready(config.answerer.as_engine(), training=False)
     return settings
 
 

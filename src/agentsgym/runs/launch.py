@@ -41,7 +41,6 @@ def on_any_machine(config: RunConfig) -> RunConfig:
         "engine": EngineSettings(capacity=config.engine.capacity),
         "ray": RaySettings(),
         "distributed": "ddp",
-        "answerer": None,
     }
     return config.model_copy(update=changes)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from agentsgym.generation.settings import ChatEndpoint, EngineSettings
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.training.settings import RaySettings, read_own
 from agentsgym.training.warm_start_settings import WarmStartSettings
@@ -184,9 +184,6 @@ class RunConfig(Section):
     model: ModelSettings = Field(default_factory=ModelSettings)
     engine: EngineSettings = Field(default_factory=EngineSettings)
     warm_start: WarmStartSettings = Field(default_factory=WarmStartSettings)
-    answerer: ChatEndpoint | None = Field(
-        default=None, description="A chat endpoint that answers the questions of Twenty Questions."
-    )
     data: DataSettings = Field(default_factory=DataSettings)
     keep_rollouts: KeepRollouts = Field(default_factory=KeepRollouts)
     ray: RaySettings = Field(default_factory=RaySettings)

@@ -117,7 +117,7 @@ def requests_of(
         rows = list(tasks_of(env, "eval"))
     else:
         rows = [
-            {"env_class_path": env.class_path, "env_config": env.row_config, "task_data": task}
+            {"env_class_path": env.class_path, "env_config": env.env_config, "task_data": task}
             for task in tasks
         ]
         for problem in filter(None, map(env.check_task, tasks)):

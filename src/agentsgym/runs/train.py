@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import BaseFileLock
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.answerer import answering
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole, save_model
 from agentsgym.runs.curve import draw_curve
@@ -153,7 +152,7 @@ class TrainingRun:
         set_seed(self._config.seed)
         self._checkpoint, self._summary = self.ranks.first(self._begin)
         try:
-            with naming_lost_ranks(), answering(self._env, self.progress.note):
+            with naming_lost_ranks():
                 self._phases()
         except BaseException as error:
             ended = note_end(error, self._summary, self._config, self.ranks)
@@ -337,7 +336,6 @@ class TrainingRun:
             train_dataset=self._train_data,
             eval_dataset=None if self._settings.eval_strategy == "no" else self._held_out,
             processing_class=policy.tokenizer,
-            envs=[self._env] if self._env.needs else (),
             rollout_sink=self._writer,
             token_sink=TokenRecordWriter(self._directory.root),
             note=self.progress.note,

@@ -27,7 +27,7 @@ from agentsgym.training.settings import OWN_TYPES
 from agentsgym.types import Trust, is_under, with_modules_of
 from agentsgym.types.names import import_from_here, is_foreign, real_path
 
-_OF_GAMES = ("train.trust", "data.eval", "answerer.urls")
+_OF_GAMES = ("train.trust", "data.eval")
 _PLACES = ("data.eval", "data.train", "model.path", "model.chat_template", "warm_start.run")
 _OF_ENGINE = [f"engine.{key}" for key in ("urls", "key_env", "launch", "command", "launch_args")]
 _OF_TRAINING = (*_PLACES, *_OF_ENGINE, "warm_start.engine.urls")
@@ -73,7 +73,7 @@ def outside(config: RunConfig, *, training: bool) -> dict[str, Any]:
     commands and names of hubs, for `training` or for an evaluation of its own weights."""
     keys_of_env = find(config.env, trusted(config)).Settings
     paths = _of_env(paths_of(keys_of_env, config.env_config))
-    named = paths | _of_env(reserved_of(keys_of_env, config.env_config))
+    named = paths | _of_env(flat(reserved_of(keys_of_env, config.env_config)))
     settings = flat(config.model_dump(mode="json"))
     keys = [key for key in settings if key in _OF_GAMES or (training and _reaches(key, settings))]
     named |= {key: settings[key] for key in keys if settings[key]}

@@ -84,8 +84,7 @@ def _games(
 ) -> tuple[MultistepEnv, Agent]:
     """The environment of the games that a new model imitates, and who plays it."""
     env_config = {**config.env_config, **settings.env_config, **changes}
-    # The teacher reads the answers of the knowledge table, and an endpoint is slow.
-    env = make_env(config.model_copy(update={"answerer": None, "env_config": env_config}))
+    env = make_env(config.model_copy(update={"env_config": env_config}))
     try:
         return env, _teacher(settings, env)
     except ConfigError as error:

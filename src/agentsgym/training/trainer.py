@@ -73,7 +73,7 @@ class GRPOEnvTrainer(TRLBase):
         token_sink: receives the trainer's numbers for the tokens of `token_records` rollouts of
             each generation.
         envs: environment objects that play the rows of their class and config; necessary for
-            objects that a configuration does not fully describe (an answerer of its own).
+            objects that a configuration does not fully describe.
         note: gets a sentence about what is being waited for, such as servers that start.
         **trl: `callbacks`, `optimizers`, `peft_config`, `quantization_config` as TRL takes them.
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from agentsgym import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.answerer import CallableAnswerer
+from helpers import questions_answered_by
 
 
 def played(**config):
@@ -34,6 +35,6 @@ def test_the_default_table_is_nearly_always_won():
 def test_the_last_action_is_a_guess_and_contradictions_are_ignored():
     answerer = CallableAnswerer(lambda secret, question, history: "I don't know")
     config = {"table": "quickstart", "max_steps_per_episode": 3}
-    env = TwentyQuestionsEnv(None, config, answerer=answerer)
+    env = questions_answered_by(answerer, config)
     plays = [env.reference_play({"solution": secret})[0] for secret in env.table.secrets]
     assert sum(play.win for play in plays) == 1 and {play.steps for play in plays} == {3}

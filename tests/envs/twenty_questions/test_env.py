@@ -9,6 +9,7 @@ from datasets import Dataset
 from agentsgym import ScriptedAgent, TwentyQuestionsEnv, make
 from agentsgym.envs import ConfigError
 from agentsgym.envs.twenty_questions import CallableAnswerer
+from helpers import questions_answered_by
 
 QUESTIONS = ["Is it an animal?", "Can you eat it?", "[apple]"]
 QUICKSTART = {
@@ -153,7 +154,7 @@ def test_any_callable_can_answer():
         calls.append((secret, question, len(history)))
         return "yes, but the word is apple"
 
-    env = TwentyQuestionsEnv(None, {}, answerer=CallableAnswerer(answer))
+    env = questions_answered_by(CallableAnswerer(answer))
     batch = env.run_trial([{"solution": "apple"}], ScriptedAgent(["Is it red?", "Is it big?"]))
     assert calls[0][:2] == ("apple", "Is it red?")
     answers = [m["content"] for m in episode(batch).messages if m["role"] == "user"][1:]

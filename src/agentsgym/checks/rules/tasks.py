@@ -63,7 +63,7 @@ def _check_rows(env: MultistepEnv) -> None:
             if checked["env_class_path"] != env.class_path:
                 named = checked["env_class_path"]
                 raise Failed(f"row {number} names {named!r}, not {env.class_path!r}")
-            if checked["env_config"] != env.row_config:
+            if checked["env_config"] != env.env_config:
                 raise Failed(f"row {number} has a different env_config than the environment")
 
 

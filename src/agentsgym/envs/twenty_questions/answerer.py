@@ -11,11 +11,15 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, Protocol
 
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.envs.twenty_questions.questions import parse
-from agentsgym.types import Message
+from agentsgym.generation.chat import ChatEngine
+from agentsgym.generation.http import read_key
+from agentsgym.generation.settings import ChatEndpoint, EngineParts
+from agentsgym.types import Message, SamplingParams
 
 AnswerText = Literal["Yes", "No", "I don't know"]
 History = Sequence[tuple[str, str]]
@@ -143,6 +147,28 @@ class LLMAnswerer:
                 break
             answer = read_answer(self._complete(messages))
         return answer
+
+
+class EndpointAnswerer(LLMAnswerer):
+    """A language model behind an endpoint, which is first reached when it is asked. Raises
+    MissingKey."""
+
+    _GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
+
+    def __init__(self, endpoint: ChatEndpoint) -> None:
+        super().__init__(self._complete_there)
+        read_key(endpoint.key_env)
+        self._endpoint = endpoint
+        self._first = threading.Lock()
+
+    @cached_property
+    def _engine(self) -> ChatEngine:
+        return ChatEngine.from_settings(self._endpoint.as_engine(), EngineParts())
+
+    def _complete_there(self, messages: Sequence[Message]) -> str:
+        with self._first:
+            engine = self._engine
+        return engine.complete(messages, self._GREEDY)
 
 
 def normal_question(question: str) -> str:

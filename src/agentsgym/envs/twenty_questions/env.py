@@ -6,7 +6,7 @@ import math
 import random
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import numpy as np
 from pydantic import Field
@@ -15,11 +15,17 @@ from agentsgym.envs.action_text import spoken, with_form
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.known_game import KnownGame, lowest, members
-from agentsgym.envs.settings import EnvSettings, TasksPerSolution
-from agentsgym.envs.twenty_questions.answerer import Answerer, LLMAnswerer, TableAnswerer
+from agentsgym.envs.settings import RESERVED, EnvSettings, TasksPerSolution
+from agentsgym.envs.twenty_questions.answerer import (
+    Answerer,
+    EndpointAnswerer,
+    LLMAnswerer,
+    TableAnswerer,
+)
 from agentsgym.envs.twenty_questions.best_play import best_play
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, load_table
 from agentsgym.envs.twenty_questions.words import matches
+from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.types import Agent, Tokenizer, TrialInfo
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
@@ -74,7 +80,8 @@ class TwentyQuestionsEnv(KnownGame):
     Args:
         tokenizer: see `MultistepEnv`.
         env_config: see `Settings`.
-        answerer: answers the questions; the table by default.
+
+    A subclass whose questions something else answers overrides `make_answerer`.
     """
 
     class Settings(EnvSettings):
@@ -100,6 +107,9 @@ class TwentyQuestionsEnv(KnownGame):
             "plain",
             description="plain answers and rules, or short ones that repeat the attribute (echo)",
         )
+        answerer: Annotated[ChatEndpoint | None, RESERVED] = Field(
+            None, description="a chat endpoint that answers: urls, served_model, key_env, capacity"
+        )
 
     config: Settings
     reward_range = (0.0, 1.0)
@@ -112,8 +122,6 @@ class TwentyQuestionsEnv(KnownGame):
         self,
         tokenizer: Tokenizer | None = None,
         env_config: Mapping[str, Any] | None = None,
-        *,
-        answerer: Answerer | None = None,
     ) -> None:
         super().__init__(tokenizer, env_config)
         self.hardcore: bool = self.config.hardcore
@@ -123,12 +131,26 @@ class TwentyQuestionsEnv(KnownGame):
                 f"'table', got {self.config.table!r}"
             )
         self.table: KnowledgeTable = load_table("hardcore" if self.hardcore else self.config.table)
-        self.answerer = answerer or TableAnswerer(self.table)
+        self.answerer = self.make_answerer()
+        self.blocking = isinstance(self.answerer, LLMAnswerer)  # type: ignore[misc]
         self._phrases = {attribute.key: attribute.phrase for attribute in self.table.attributes}
         self.best_play = best_play(self.table)
         if self.config.information_reward:
             most = 1.0 + self.config.information_reward * math.log2(len(self.table.secrets))
             self.reward_range = (0.0, most)
+
+    def make_answerer(self) -> Answerer:
+        """What answers the questions: the endpoint of the settings, or the table. Raises
+        ConfigError, MissingKey."""
+        endpoint = self.config.answerer
+        if endpoint is None:
+            return TableAnswerer(self.table)
+        if self.config.information_reward:
+            raise ConfigError(
+                f"{self.name}: env_config.information_reward counts the table's answers; set it to "
+                "0 or leave env_config.answerer out"
+            )
+        return EndpointAnswerer(endpoint)
 
     # -- an episode -----------------------------------------------------------------------------
 
@@ -233,12 +255,6 @@ class TwentyQuestionsEnv(KnownGame):
         return f"No, not {phrase}." if answer in (False, "No") else "I don't know."
 
     # -- tasks ----------------------------------------------------------------------------------
-
-    @property
-    def needs(self) -> str | None:
-        """An answerer other than the table, if there is one."""
-        answers = isinstance(self.answerer, TableAnswerer) and self.answerer.table is self.table
-        return None if answers else "an answerer of its own"
 
     def example_action(self, state: QuestionsState) -> str:
         """The question for the table's first attribute that no hint tells."""
