@@ -13,12 +13,14 @@ from helpers import build_tokenizer
 
 TEMPLATES = {**{name: template(name) for name in ALL}, **APPROXIMATE}
 UNKNOWN_CALLS = ("lfm2", "muse")
+KEYS = ("type", "description", "required", "enum")
 
 
 def tool(word):
-    """Everything that a tool set may name, named `word`."""
-    leaf = {"type": "string", "description": word, word: word, "enum": [word]}
-    parameters = {"type": "object", "properties": {word: leaf}, "required": [word], word: [word]}
+    """Everything that a tool set may name, named `word`; keys of schemas are the template's own."""
+    more = {} if word in KEYS else {word: [word]}
+    leaf = {"type": "string", "description": word, "enum": [word], **more}
+    parameters = {"type": "object", "properties": {word: leaf}, "required": [word], **more}
     function = {"name": word, "description": word, "parameters": parameters}
     return {"type": "function", "function": function}
 
@@ -107,3 +109,11 @@ def test_a_text_that_nothing_completes_keeps_its_ids(chat_tokenizer):
             messages, add_generation_prompt=True, return_dict=False
         )
         assert list(codec.open(messages).token_ids) == whole
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_of_messages_calls_and_schemas_are_the_templates_own(name):
+    """Also where the tokenizer has a token for a tag that the template writes of a key."""
+    codec = codec_for(tokenizer_for(TEMPLATES[name])).with_tools([LOOK_UP])
+    ids = codec.encode_answer(talk("key")[1])
+    assert codec.answer(ids).message["tool_calls"]

@@ -40,7 +40,6 @@ from agentsgym.tokens.template import (
 from agentsgym.tokens.tool_calls import CallReader, ParsedAnswer
 from agentsgym.types import Message, Tokenizer, ToolSchema
 from agentsgym.types.records import ToolFunction
-from agentsgym.types.text import map_texts
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ class TemplateCodec:
         if known is None:
             if self._tools_fault:
                 raise ValueError(self._tools_fault)
-            shown = tools if self._verbatim else map_texts(list(tools), self.control.mark)
+            shown = tools if self._verbatim else self.control.mark_texts(list(tools))
             options = {**self._options, "tools": list(shown)}
             known = TemplateCodec(self._tokenizer, options, special_tokens_meant=self._verbatim)
             known._opened, known._named = self._opened, key

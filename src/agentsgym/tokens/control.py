@@ -10,7 +10,7 @@ them. A text without marks is encoded in one piece.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,21 @@ from agentsgym.types import Tokenizer
 _START, _END = "\ufdd0", "\ufdd1"
 _MARKS = frozenset({_START, _END})
 _CUT = _START + _END
+# Keys that templates read, where they stand in messages and tools, and what is below some of them.
+_KEYS: dict[str, frozenset[str]] = {
+    "message": frozenset(
+        [
+            *("role", "content", "name", "tool_calls", "tool_call_id", "id", "type", "function"),
+            *("arguments", "description", "parameters"),
+        ]
+    ),
+    "schema": frozenset(["type", "properties", "required", "items", "enum", "description"]),
+}
+_BELOW = {
+    ("message", "arguments"): "data",
+    ("message", "parameters"): "schema",
+    ("schema", "properties"): "names",
+}
 
 
 class ControlTokens:
@@ -80,6 +95,22 @@ class ControlTokens:
         if any(map(self._is_open, self._forms(core))):
             return content.replace(core, f"{_CUT}{core}{_CUT}", 1)
         return content
+
+    def mark_texts(self, value: Any, place: str = "message") -> Any:
+        """A message or a tool with the control tokens in all its texts and keys marked, apart from
+        the keys that a template reads."""
+        if isinstance(value, str):
+            return self.mark(value)
+        if isinstance(value, list | tuple):
+            return [self.mark_texts(one, place) for one in value]
+        if not isinstance(value, Mapping):
+            return value
+        known, marked = _KEYS.get(place, frozenset()), {}
+        for key, one in value.items():
+            below = _BELOW.get((place, key), place) if key in known else "data"
+            below = "schema" if place == "names" else below
+            marked[key if key in known else self.mark_texts(key)] = self.mark_texts(one, below)
+        return marked
 
     def _is_open(self, text: str) -> bool:
         """Whether what stands around a text could complete it to a control token."""

@@ -9,7 +9,6 @@ from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.speech import ActionText
 from agentsgym.tokens.tool_calls import FAMILIES, ParsedAnswer
 from agentsgym.types import Message, Tokenizer, ToolSchema
-from agentsgym.types.text import map_texts
 
 THESE_DO = f"templates of these families can be used with tools: {FAMILIES}"
 NO_TEMPLATE = f"a tokenizer without a chat template has no tool calls; {THESE_DO}"
@@ -109,7 +108,7 @@ def marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
     if verbatim and not own:
         return message
     plain = Message(role=message["role"], content=control.mark(message["content"], own))
-    return plain if len(message) == len(plain) else {**map_texts(message, control.mark), **plain}
+    return plain if len(message) == len(plain) else {**control.mark_texts(message), **plain}
 
 
 def alternates(messages: Sequence[Message]) -> bool:
