@@ -25,7 +25,7 @@ TOKENIZER = build_tokenizer(CHATML)
 ONE = [1, 1.0, True, np.float32(1), np.int64(1), np.bool_(True), np.array(1.0), Fraction(1),
        Decimal(1), torch.tensor(1), torch.tensor(True), torch.ones(()).bfloat16()]  # fmt: skip
 NO_NUMBER = ["1.0", b"1", bytearray(b"1"), None, [1.0], (1.0,), np.array([1.0]), torch.ones(1), 1j,
-             {}, np.array("1"), object()]  # fmt: skip
+             {}, np.array("1"), len]  # fmt: skip
 NEITHER = [*NO_NUMBER, "false", "true", "", [False], -1, 2, 0.5, math.nan, np.nan, 10**400,
            torch.tensor(-1)]  # fmt: skip
 
