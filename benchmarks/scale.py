@@ -440,6 +440,8 @@ async def serve(tokenizer: Any) -> None:
         draw = random_bits("request", body["seed"])
         await asyncio.sleep(latency(draw))
         ids = answers[text_number(draw)]
+        if body["temperature"] != 1.0:  # the engine asks whether seeds are heeded
+            ids = [draw % 100]
         first = -1.0 - draw % 1000 / 1000
         logprobs = {"token_logprobs": [first - k for k in range(len(ids))]}
         choice = {"token_ids": ids, "logprobs": logprobs, "finish_reason": "stop"}

@@ -69,7 +69,7 @@ def test_a_program_with_the_openai_client(tmp_path):
         "train.per_device_train_batch_size=32",
         cwd=folder,
     )
-    assert "Training ended after 1 steps" in printed
+    assert "Training ended after 1 of 1 steps" in printed
 
 
 def test_textarena_blackjack(tmp_path):
@@ -81,5 +81,5 @@ def test_textarena_blackjack(tmp_path):
         *("warm_start.steps=3", "train.max_steps=1", "eval.episodes=16"),
         *("--output", str(tmp_path / "run")),
     )
-    assert "Training ended after 1 steps" in printed
+    assert "Training ended after 1 of 1 steps" in printed
     assert json.loads((tmp_path / "run" / "summary.json").read_text())

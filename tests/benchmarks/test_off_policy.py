@@ -39,11 +39,3 @@ def test_the_full_ratio_is_unbiased_in_one_step_and_a_truncated_one_or_a_mask_is
     assert found["ratio in full"].error < 1e-9
     assert found["truncated at 2"].error > 1e-3 and found["no correction"].error > 1e-2
     assert found["+ icepop"].masked > 0 and found["+ icepop"].error > 1e-3
-
-
-def test_where_all_is_masked_nothing_is_left(script):
-    """Every ratio of two equal actions that became 0.6 and 0.4 is outside 0.99 to 1.01."""
-    process = CHALLENGES["early luck"].process
-    sampler = replace(process, theta=process.theta + np.array([[0.4, 0.0]]))
-    one = by_name(script, process, sampler)["+ geometric_step"]
-    assert (one.masked, one.error, one.turned) == (1.0, 1.0, 1.0) and np.isnan(one.noise)

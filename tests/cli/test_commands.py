@@ -108,7 +108,7 @@ def test_the_best_player_is_evaluated(invoke):
 def test_train_evaluate_and_train_again(invoke, workplace):
     result = invoke("train", "toy.yaml", "train.max_steps=2", "seed=3")
     assert result.exit_code == 0, result.stderr
-    for text in ("win rate", "95 % interval", "runs/toy", "after 2 steps"):
+    for text in ("win rate", "95 % interval", "runs/toy", "after 2 of 2 steps"):
         assert text in result.stdout
     summary = json.loads(Path("runs/toy/summary.json").read_text())
     assert summary["seed"] == 3 and summary["steps"] == 2

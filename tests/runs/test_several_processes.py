@@ -104,7 +104,7 @@ def test_two_processes_do_the_work_of_one(two, one):
 def test_the_report_is_that_of_one_process(two):
     run, done = two
     assert done.stdout.count("Evaluation before: 36 episodes") == 1
-    assert done.stdout.count("Training ended after 10 steps: max_steps.") == 1
+    assert done.stdout.count("Training ended after 10 of 10 steps: max_steps.") == 1
     assert run.picture.is_file() and not done.stderr
 
 

@@ -41,7 +41,8 @@ def test_a_run_plays_the_tasks_of_its_files(config, invoke):
     assert seeds["train"] < set(range(100, 120)) and len(seeds["train"]) == 2
     assert seeds["before"] == seeds["eval"] == seeds["after"] == set(range(7))
     again = ("eval", str(config.directory), "--episodes", "7", "--output", "again")
-    done = invoke(*again)
+    assert "data.eval=" in invoke(*again).stderr  # a file outside of the run's directory
+    done = invoke(*again, "--trust")
     assert done.exit_code == 0, done.output
     assert {r.task_data["seed"] for r in read_rollouts("again")} == set(range(7))
 

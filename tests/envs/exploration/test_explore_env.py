@@ -147,4 +147,4 @@ def test_each_episode_asks_for_one_of_several_facts():
 def test_episodes_and_free_shots_that_follow_from_the_rest(given, trial):
     env = make(**given)
     assert (env.config.episodes_per_trial, env.config.free_shots) == trial
-    assert ExploreEnv(None, env.row_config).config == env.config
+    assert ExploreEnv(None, env.env_config).config == env.config

@@ -51,7 +51,7 @@ def test_the_check_of_a_program_with_tools_passes():
 
 def test_a_tiny_model_for_a_program_can_be_told_of_tools():
     settings = WarmStartSettings(
-        steps=1, batch_size=2, tokenizer_games=2, vocab_size=400,
+        steps=1, batch_size=2, games_per_round=2, tokenizer_games=2, vocab_size=400,
         model=TinySettings(layers=1, hidden_size=16, heads=2),
     )  # fmt: skip
     made = warm_start(Shopper(), ScriptedAgent(["Three."]), settings=settings)
