@@ -60,9 +60,7 @@ def test_rewards_and_conversations_are_those_of_verifiers_own_evaluation(env, tm
         assert episode.reward == reward(trace)
         assert episode.steps[-1].info["metrics"] == {"guesses": trace["metrics"]["guesses"]}
         assert episode.steps[-1].info["verifiers"] == trace["info"]
-        system, prompt, *rest = conversation(trace)
-        first = f"[system] {system['content']}\n\n[user] {prompt['content']}"
-        assert list(episode.messages) == [{"role": "user", "content": first}, *rest]
+        assert list(episode.messages) == conversation(trace)
     assert {rollout.final_reward for rollout in rollouts} >= {0.0, 0.9, 0.8, 0.7}
 
 
