@@ -12,7 +12,7 @@ from generation_helpers import ask, assert_exact, requests
 from agentsgym.generation import VLLMEngine
 from agentsgym.generation.vllm import holding
 from agentsgym.generation.vllm.holding import ServerHeld
-from agentsgym.generation.vllm.weights import Mark, WeightSyncError
+from agentsgym.generation.vllm.weights import ServerMark, WeightSyncError
 from agentsgym.types import WeightUpdate
 from helpers import CHATML, build_tokenizer, random_llama
 from serve_process import Served
@@ -138,7 +138,7 @@ def test_a_server_that_is_loaded_and_let_go_while_it_is_evaluated_ends_the_evalu
 def test_the_server_of_a_training_that_was_killed_is_free_when_its_mark_has_not_changed_for_long(
     connect, server, learned, tmp_path, caplog
 ):
-    mark = Mark(holder="1", where="there:/walnut", beat=7, version=3, path="/gone")
+    mark = ServerMark(holder="1", where="there:/walnut", beat=7, version=3, path="/gone")
     set_version(server, f"agentsgym:{mark.model_dump_json()}")
     httpx.post(f"{server.url}/pause?mode=wait")  # it was killed while it loaded weights
     started = time.monotonic()
@@ -215,7 +215,7 @@ def test_a_training_gives_its_weights_again_to_a_server_that_lost_them(
     "text", ["default", "", "5", "null", "agentsgym:{", "agentsgym:{}", '{"beat": "x"}']
 )
 def test_weight_versions_of_others_are_marks_of_nobody(text):
-    assert Mark.of(text) == Mark()
+    assert ServerMark.of(text) == ServerMark()
 
 
 @pytest.mark.usefixtures("hasty")

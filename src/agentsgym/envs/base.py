@@ -12,6 +12,9 @@ from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import short_repr
 from agentsgym.types.tool_actions import ACT
 
+UNINFORMED = "best without exploring"
+"""The name in `MultistepEnv.other_references` of the best play that never informs itself."""
+
 
 class MultistepEnv:
     """A multi-turn text environment that serves many sessions at once.
@@ -185,8 +188,8 @@ class MultistepEnv:
 
     def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
         """Expected rewards of other players on this task, by a name in words, which a run shows
-        beside the best known play. With "best without exploring", the best play that never informs
-        itself, evaluations of suites show the share of the value of information."""
+        beside the best known play. With `UNINFORMED`, evaluations of suites show the share of the
+        value of information."""
         return {}
 
     def optimal_agent(self) -> Agent | None:

@@ -1,5 +1,6 @@
 """Statistics about agents: paired seeds, intervals over clusters, regret."""
 
+from agentsgym.envs.base import UNINFORMED
 from agentsgym.evaluation.comparison import Comparison, Difference, compare, smallest_difference
 from agentsgym.evaluation.evaluate import (
     Evaluation,
@@ -12,7 +13,7 @@ from agentsgym.evaluation.evaluate import (
     rollout_requests,
     select,
 )
-from agentsgym.evaluation.information import UNINFORMED, Information, information
+from agentsgym.evaluation.information import Information, information
 from agentsgym.evaluation.intervals import (
     ClusterMean,
     cluster_bootstrap,

@@ -3,11 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from agentsgym.envs.base import UNINFORMED
 from agentsgym.evaluation.evaluate import Evaluation
 from agentsgym.evaluation.intervals import Interval
-
-UNINFORMED = "best without exploring"
-"""The name in `MultistepEnv.other_references` of the best play that never informs itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypedDict
 from pydantic import Field
 
 from agentsgym.envs.action_text import names_any, read_action
+from agentsgym.envs.base import UNINFORMED
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.best_play import (
     Beliefs,
@@ -247,7 +248,7 @@ class ExplorationGame(KnownGame):
     def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
         """The best player that never informs itself."""
         score = self.score_of(task_data, "never")
-        return {} if score is None else {"best without exploring": score}
+        return {} if score is None else {UNINFORMED: score}
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
         """A careless player: it informs itself in the share `teacher_looks` of its actions (in

@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.envs.twenty_questions.questions import parse
-from agentsgym.generation.chat import ChatEngine
-from agentsgym.generation.http import read_key
 from agentsgym.generation.settings import ChatEndpoint, EngineParts
 from agentsgym.types import Message, SamplingParams
+
+if TYPE_CHECKING:
+    from agentsgym.generation.chat import ChatEngine
 
 AnswerText = Literal["Yes", "No", "I don't know"]
 History = Sequence[tuple[str, str]]
@@ -156,6 +157,8 @@ class EndpointAnswerer(LLMAnswerer):
     _GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
 
     def __init__(self, endpoint: ChatEndpoint) -> None:
+        from agentsgym.generation.http import read_key  # loads aiohttp
+
         super().__init__(self._complete_there)
         read_key(endpoint.key_env)
         self._endpoint = endpoint
@@ -163,6 +166,8 @@ class EndpointAnswerer(LLMAnswerer):
 
     @cached_property
     def _engine(self) -> ChatEngine:
+        from agentsgym.generation.chat import ChatEngine
+
         return ChatEngine.from_settings(self._endpoint.as_engine(), EngineParts())
 
     def _complete_there(self, messages: Sequence[Message]) -> str:

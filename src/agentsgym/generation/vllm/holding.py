@@ -21,7 +21,7 @@ from agentsgym.generation.http import HttpError, JsonClient, Unreachable
 from agentsgym.generation.vllm.protocol import EngineUnavailable
 from agentsgym.generation.vllm.weights import (
     UNKNOWN,
-    Mark,
+    ServerMark,
     Weights,
     WeightSyncError,
     read_mark,
@@ -58,8 +58,8 @@ class VLLMServer:
     checked: bool = False
     weights: Weights | None = None
     tried_at: float = -math.inf
-    mark: Mark | None = None
-    next_look: "asyncio.Task[Mark | None] | None" = None
+    mark: ServerMark | None = None
+    next_look: "asyncio.Task[ServerMark | None] | None" = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -75,21 +75,21 @@ class Holder:
         self._take_over = take_over
         self._kept: dict[str, tuple[VLLMServer, asyncio.Task[None]]] = {}
 
-    async def look(self, server: VLLMServer) -> Mark | None:
+    async def look(self, server: VLLMServer) -> ServerMark | None:
         """A server's mark after this call. All who wait for a look to begin get the same one."""
         server.next_look = server.next_look or asyncio.create_task(self._look(server))
         return await asyncio.shield(server.next_look)
 
-    async def _look(self, server: VLLMServer) -> Mark | None:
+    async def _look(self, server: VLLMServer) -> ServerMark | None:
         async with server.looking:
             server.next_look = None
             return await read_mark(self._client, server.url)
 
-    def is_foreign(self, mark: Mark | None) -> bool:
+    def is_foreign(self, mark: ServerMark | None) -> bool:
         """Whether a mark is another training's."""
         return mark is not None and mark.holder not in ("", self.name)
 
-    def refuse(self, server: VLLMServer, mark: Mark | None) -> NoReturn:
+    def refuse(self, server: VLLMServer, mark: ServerMark | None) -> NoReturn:
         """Raise ServerHeld."""
         self.lost = ServerHeld(
             f"{server.url} is held by {mark}: wait until that has ended, name another server in "

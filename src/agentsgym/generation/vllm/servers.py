@@ -23,7 +23,7 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.generation.vllm.weights import (
     UNKNOWN,
-    Mark,
+    ServerMark,
     Weights,
     WeightSyncError,
     command,
@@ -121,7 +121,7 @@ class ServerPool:
         before = server.mark
         if before is None:  # nobody can replace its weights
             return
-        mark = await self.holder.look(server) or Mark()
+        mark = await self.holder.look(server) or ServerMark()
         if self.holder.is_foreign(mark) and mark.holder != before.holder:
             self.holder.refuse(server, mark)
         if weights.kind == "base":
@@ -232,7 +232,7 @@ class ServerPool:
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)
         await self.holder.find(server)
-        if self._loads or (server.mark or Mark()).holder != self.holder.name:
+        if self._loads or (server.mark or ServerMark()).holder != self.holder.name:
             # A learner that was killed within a reload has left it paused.
             with suppress(HttpError, WeightSyncError):  # outside development mode it cannot be
                 await command(self.client, server.url, "resume")

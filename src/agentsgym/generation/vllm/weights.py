@@ -1,9 +1,9 @@
 """The weights on vLLM servers, and how they are replaced: from disk, without NCCL.
 
 An adapter has a name of its own in each version, so it needs no pause. All weights of a server are
-replaced while it is paused. A server's weight version is a `Mark` of ours, by which everyone knows
-whose it is and what it has; that needs vLLM 0.31 in development mode. Without it nobody can replace
-all weights of a server.
+replaced while it is paused. A server's weight version is a `ServerMark` of ours, by which everyone
+knows whose it is and what it has; that needs vLLM 0.31 in development mode. Without it nobody can
+replace all weights of a server.
 """
 
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ class WeightSyncError(RuntimeError):
 class Weights:
     """Weights of a `version`: the original ones of the server ("base"), a LoRA "adapter", or a
     full "checkpoint". The latter two are in the directory `path` as the server sees it. `model` is
-    the name under which they are served, `holder` the training that loads them (`Mark.holder`)."""
+    the name under which they are served, `holder` the training that loads them."""
 
     version: int
     kind: Literal["base", "adapter", "checkpoint"]
@@ -45,7 +45,7 @@ class Weights:
         return None if self.kind == "adapter" else (self.version, self.path)
 
 
-class Mark(BaseModel):
+class ServerMark(BaseModel):
     """What a server's weight version says.
 
     `holder` is the training that has the server, "" if none has, and `where` the directory that it
@@ -62,7 +62,7 @@ class Mark(BaseModel):
     path: str = Field(default="", max_length=10_000)
 
     @classmethod
-    def of(cls, text: str) -> "Mark":
+    def of(cls, text: str) -> "ServerMark":
         """The mark in a weight version; one of nobody for another's."""
         with suppress(ValidationError):
             return cls.model_validate_json(text.removeprefix(_OURS))
@@ -77,16 +77,16 @@ class Mark(BaseModel):
         return f"the training in {printable(self.where)}"
 
 
-async def read_mark(client: JsonClient, url: str) -> Mark | None:
+async def read_mark(client: JsonClient, url: str) -> ServerMark | None:
     """A server's mark; None if it takes none. Raises Unreachable."""
     try:
         answer = await client.get(f"{url}/weight_info", _MARK_SECONDS)
     except Refused:
         return None
-    return Mark.of(str(answer.get("weight_version")) if isinstance(answer, dict) else "")
+    return ServerMark.of(str(answer.get("weight_version")) if isinstance(answer, dict) else "")
 
 
-async def write_mark(client: JsonClient, url: str, mark: Mark) -> None:
+async def write_mark(client: JsonClient, url: str, mark: ServerMark) -> None:
     """Set a server's mark. Raises as `load_checkpoint`."""
     version = _OURS + mark.model_dump_json()
     await command(client, url, "update_weight_version", new_version=version)
