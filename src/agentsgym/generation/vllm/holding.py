@@ -36,6 +36,8 @@ WATCH_BEATS = 12
 """A mark that stays the same for so many beats is of a training that was killed."""
 SETTLE_SECONDS = 0.5
 """Longer than it takes to write a mark after it was read."""
+_TAKE_OVERS = 5
+"""One that renews its mark at the same moment writes over ours, and sees ours the next time."""
 _END_SECONDS = 10.0
 
 
@@ -115,11 +117,14 @@ class Holder:
         await self.find(server)
         if server.mark is not None and server.mark.holder != self.name:
             where = f"{socket.gethostname()}:{Path(path).parent.parent}"
-            ours = {"holder": self.name, "where": where, "beat": 0}
-            await write_mark(self._client, server.url, server.mark.model_copy(update=ours))
-            await asyncio.sleep(SETTLE_SECONDS)
-            server.mark = await read_mark(self._client, server.url)
-            if self.is_foreign(server.mark):
+            ours = server.mark.model_copy(update={"holder": self.name, "where": where, "beat": 0})
+            for _ in range(_TAKE_OVERS if self._take_over else 1):
+                await write_mark(self._client, server.url, ours)
+                await asyncio.sleep(SETTLE_SECONDS)
+                server.mark = await read_mark(self._client, server.url)
+                if not self.is_foreign(server.mark):
+                    break
+            else:
                 self.refuse(server, server.mark)
         if server.mark is not None and server.url not in self._kept:
             self._kept[server.url] = server, asyncio.create_task(self._keep(server))
