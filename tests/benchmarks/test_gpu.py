@@ -131,7 +131,7 @@ REAL = {
 }
 
 
-@pytest.mark.gpu_parts
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_a_part(name, tmp_path):
     """With a server of our own, where one is needed."""
@@ -146,7 +146,7 @@ def test_a_part_without_vllm_says_so(tmp_path):
     assert "vLLM is missing" in outcome["reason"]
 
 
-@pytest.mark.vllm
+@pytest.mark.doors
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("name", "figure"), [("one-gpu", "logp_difference_worst_step"), ("logprobs", "vllm_worst")]

@@ -1,5 +1,4 @@
-"""Axolotl 0.19 trains with our plugin as we do; `make test-axolotl` has it in an environment of its
-own."""
+"""Axolotl 0.19 trains with our plugin as we do (`make test-doors DOOR=axolotl`)."""
 
 import itertools
 import json

@@ -1,10 +1,10 @@
-"""Runs as Inspect's logs, read back by Inspect. Run with `make test-inspect`."""
+"""Runs as Inspect's logs, read back by Inspect. Run with `make test-doors DOOR=inspect`."""
 
 from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("inspect_ai", reason="needs inspect-ai: make test-inspect")
+pytest.importorskip("inspect_ai", reason="needs inspect-ai: make test-doors DOOR=inspect")
 
 from inspect_ai.log import list_eval_logs, read_eval_log
 from typer.testing import CliRunner

@@ -1,5 +1,5 @@
 """Our environments as tasks of Inspect: the same games as natively, and every way to fail. Run with
-`make test-inspect`."""
+`make test-doors DOOR=inspect`."""
 
 import math
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-pytest.importorskip("inspect_ai", reason="needs inspect-ai: make test-inspect")
+pytest.importorskip("inspect_ai", reason="needs inspect-ai: make test-doors DOOR=inspect")
 
 from inspect_ai import eval as inspect_eval
 from inspect_ai.log import read_eval_log
@@ -249,7 +249,7 @@ def test_bad_settings_are_named(run):
 
 def test_the_command_line_plays_every_environment_by_name_with_a_provider(tmp_path):
     """`inspect eval` in a process of its own, against a chat endpoint on this machine."""
-    pytest.importorskip("openai", reason="needs openai: make test-inspect")
+    pytest.importorskip("openai", reason="needs openai: make test-doors DOOR=inspect")
     server = ChatServer(say=lambda messages: "[apple]")
     program = Path(sys.executable).with_name("inspect")
     paths = [str(ROOT / "src"), str(ROOT / "tests")]

@@ -1,4 +1,4 @@
-"""The examples for GEM and skyrl-gym; `make test-text-gym` runs them with the packages."""
+"""The examples for GEM and skyrl-gym, with the packages (`make test-doors DOOR=text-gym`)."""
 
 import importlib
 import json
@@ -22,12 +22,12 @@ def example(monkeypatch):
 
 @pytest.fixture
 def gem():
-    return pytest.importorskip("gem", reason="needs gem-llm (make test-text-gym)")
+    return pytest.importorskip("gem", reason="make test-doors DOOR=text-gym")
 
 
 @pytest.fixture
 def skyrl_gym():
-    return pytest.importorskip("skyrl_gym", reason="needs skyrl-gym (make test-text-gym)")
+    return pytest.importorskip("skyrl_gym", reason="make test-doors DOOR=text-gym")
 
 
 def test_gem_plays_as_by_itself_and_passes_the_check(gem, example):

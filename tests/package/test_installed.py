@@ -20,12 +20,10 @@ UV = [sys.executable, "-m", "uv", "--quiet", "pip"]
 # Of the oldest versions a newer Python has no wheels: then it gets the oldest that has some.
 UNPINNED = [*UV, "install", "--only-binary", ":all:", "--resolution"]
 RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
-# Axolotl and verifiers want older ones of what constraints.txt has; the oldest TRL is tried with
-# what trains.
+# Axolotl and verifiers want older ones of what constraints.txt has.
 PINNED = [
     *((extra, "constraints.txt") for extra in EXTRAS if extra not in ("axolotl", "verifiers")),
-    ("axolotl", "constraints-axolotl.txt"),
-    ("http,train", "constraints-trl-1.9.txt"),
+    ("axolotl,http", "constraints-axolotl.txt"),
 ]
 STORED = """
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A real Ray cluster of three nodes on this machine. Run with `make test-ray`."""
+"""A real Ray cluster of three nodes on this machine. Run with `make test-doors DOOR=ray`."""
 
 import pytest
 from nodes import number_of_actors

@@ -20,7 +20,7 @@ from training import learner
 from training.two import run_two
 from vllm_program import assert_gone
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.doors, pytest.mark.usefixtures("cluster")]
 
 RUN = {
     "env": "digit.DigitEnv",

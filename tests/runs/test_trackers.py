@@ -25,10 +25,7 @@ eval: {episodes: 8}
 @pytest.fixture(
     params=[
         "tensorboard",
-        *(
-            pytest.param(name, marks=pytest.mark.trackers)
-            for name in ("wandb", "trackio", "mlflow")
-        ),
+        *(pytest.param(name, marks=pytest.mark.doors) for name in ("wandb", "trackio", "mlflow")),
     ]
 )
 def tracked(request, workplace, invoke, agentsgym, monkeypatch):

@@ -1,4 +1,4 @@
-"""Real vLLM servers on loopback, over a tiny random Llama. Run with `make test-vllm`."""
+"""Real vLLM servers on loopback, over a tiny random Llama. Run with `make test-doors DOOR=vllm`."""
 
 import contextlib
 import os
@@ -121,7 +121,7 @@ def teacher(model_dir, chat_tokenizer, tmp_path_factory):
 def started(model_dir, logs, count, adapters=True):
     """Servers that are ended after use."""
     if not PYTHON.exists():
-        pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
+        pytest.skip(f"{PYTHON} is missing; run `make test-doors DOOR=vllm`")
     servers = [_start(model_dir, logs / f"server{i}.log", adapters) for i in range(count)]
     try:
         for server in servers:

@@ -11,7 +11,7 @@ import helpers
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from vllm_servers.conftest import PYTHON
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.doors, pytest.mark.timeout(1800)]
 
 RUN = """\
 env: digit.DigitEnv
@@ -31,7 +31,7 @@ eval: {episodes: 16}
 def place(tmp_path, monkeypatch, model_dir):
     """The current directory, with a model, an environment and a run's file."""
     if not PYTHON.exists():
-        pytest.skip(f"{PYTHON} is missing; run `make test-vllm`")
+        pytest.skip(f"{PYTHON} is missing; run `make test-doors DOOR=vllm`")
     shutil.copytree(model_dir, tmp_path / "model")
     shutil.copy(helpers.__file__, tmp_path / "digit.py")
     (tmp_path / "run.yaml").write_text(RUN)

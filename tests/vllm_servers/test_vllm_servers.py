@@ -11,7 +11,7 @@ from agentsgym.types import GenerationRequest, SamplingParams
 from agentsgym.types.requests import is_context_overflow
 from helpers import DigitEnv
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.doors, pytest.mark.timeout(1200)]
 
 
 class LongEnv(DigitEnv):

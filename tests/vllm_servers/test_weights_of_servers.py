@@ -13,7 +13,7 @@ from agentsgym.generation.vllm.weights import Weights
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from vllm_servers.test_vllm_servers import full_logprobs, load_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.doors, pytest.mark.timeout(1200)]
 
 
 def moved(model, size):

@@ -10,7 +10,7 @@ from agentsgym.types import WeightUpdate
 from misbehaving_env import MisbehavingEnv
 from vllm_servers.test_vllm_servers import full_logprobs, load_model
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.doors, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture

