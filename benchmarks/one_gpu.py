@@ -64,7 +64,7 @@ _OF_A_CPU = {
     "train.num_generations": 2,
     "train.max_action_tokens": 8,
     "train.max_rollout_tokens": 512,
-    "eval.episodes": 2,
+    "eval.rollouts": 2,
 }
 _SHARPER = 4.0  # what the output is multiplied by, so that its distributions are far from flat
 _TOLERANCE = {"torch.float32": 1e-3, "torch.bfloat16": 0.2}  # of a mean, in nats
@@ -156,7 +156,7 @@ def train(model: str, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         changes = {
             "output_dir": f"{folder}/run", "train.max_steps": args.steps,
-            "engine.command": args.vllm, "model.path": model, "eval.episodes": 64,
+            "engine.command": args.vllm, "model.path": model, "eval.rollouts": 64,
             "max_seconds": SECONDS,
         }  # fmt: skip
         if args.device == "cpu":

@@ -145,7 +145,7 @@ def step(steps: int, threads: int) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as folder:
         changes = {
-            "output_dir": folder + "/run", "train.max_steps": steps, "eval.episodes": 16,
+            "output_dir": folder + "/run", "train.max_steps": steps, "eval.rollouts": 16,
             "threads": threads,
         }  # fmt: skip
         calls = {

@@ -303,7 +303,7 @@ def _train(args: argparse.Namespace) -> None:
         changes = {
             "output_dir": f"{folder}/run",
             "train.max_steps": 1,
-            "eval.episodes": 8,
+            "eval.rollouts": 8,
             "threads": args.threads,
             "signal_check": False,
         }

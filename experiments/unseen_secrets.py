@@ -64,7 +64,7 @@ def main() -> None:
                 if (row["task_data"]["solution"] in unseen) == is_unseen
             ]
             pool = EnvPool(tokenizer)
-            played = evaluate(rows, agent, episodes=512, rollouts_per_task=4, seed=0, envs=pool)
+            played = evaluate(rows, agent, rollouts=512, rollouts_per_task=4, seed=0, envs=pool)
             evaluation = played.evaluation
             result[name] = {"win_rate": evaluation.win_rate, "ci95": evaluation.ci95}
         return result

@@ -102,7 +102,7 @@ def play_figures(batch: RolloutBatch) -> dict[str, float]:
     return {
         "win_rate": round(sum(steps[-1].info["win"] for steps in games) / len(games), 4),
         "mean_steps": round(sum(len(steps) for steps in games) / len(games), 2),
-        "episodes": len(games),
+        "rollouts": len(games),
     }
 
 

@@ -65,7 +65,7 @@ def test_a_program_with_the_openai_client(tmp_path):
     execute(sys.executable, "tasks.py", cwd=folder)
     printed = execute(
         str(Path(sys.executable).with_name("agentsgym")),
-        *("train", "program.yaml", "train.max_steps=1", "eval.episodes=16"),
+        *("train", "program.yaml", "train.max_steps=1", "eval.rollouts=16"),
         "train.per_device_train_batch_size=32",
         cwd=folder,
     )
@@ -78,7 +78,7 @@ def test_textarena_blackjack(tmp_path):
         str(Path(sys.executable).with_name("agentsgym")),
         "train",
         str(EXAMPLES / "textarena_blackjack.yaml"),
-        *("warm_start.steps=3", "train.max_steps=1", "eval.episodes=16"),
+        *("warm_start.steps=3", "train.max_steps=1", "eval.rollouts=16"),
         *("--output", str(tmp_path / "run")),
     )
     assert "Training ended after 1 of 1 steps" in printed

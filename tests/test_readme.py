@@ -14,7 +14,7 @@ from pages.page_blocks import blocks, fenced_commands
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHORT = "train.max_steps=2 eval.episodes=64 threads=1"
+SHORT = "train.max_steps=2 eval.rollouts=64 threads=1"
 EXPLORE = f"{SHORT} warm_start.steps=2 warm_start.games_per_round=64 signal_check=false"
 # What a test adds to a command so that it ends in seconds, and what it types: without an entry,
 # nothing for a command of the README; other pages' commands without one are not run.
@@ -22,12 +22,12 @@ ADDED = {
     "agentsgym train quickstart seed=1": (f"{SHORT} --output runs/other", ""),
     "agentsgym train explore": (EXPLORE, ""),
     "agentsgym train explore train.advantage_estimator=step_return": (EXPLORE, ""),
-    "agentsgym eval runs/quickstart --vs agent:optimal": ("--episodes 32 --threads 1", ""),
-    "agentsgym eval agent:optimal --suite explore": ("--episodes 2", ""),
+    "agentsgym eval runs/quickstart --vs agent:optimal": ("--rollouts 32 --threads 1", ""),
+    "agentsgym eval agent:optimal --suite explore": ("--tasks 2", ""),
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
-    "agentsgym eval runs/quickstart --output evals/quickstart": ("--episodes 64 --threads 1", ""),
-    "agentsgym eval runs/quickstart --plan --episodes 512": ("", ""),
-    "agentsgym eval MODEL --suite FILE.yaml": ("--episodes 2", ""),
+    "agentsgym eval runs/quickstart --output evals/quickstart": ("--rollouts 64 --threads 1", ""),
+    "agentsgym eval runs/quickstart --plan --rollouts 512": ("", ""),
+    "agentsgym eval MODEL --suite FILE.yaml": ("--tasks 2", ""),
     "agentsgym train one-gpu --estimate": ("model.path=qwen", ""),
     "agentsgym export runs/quickstart --to preference --out data/pairs.parquet": ("", ""),
     "agentsgym tokens my-model --env TwentyQuestions model.chat_template=training": ("", ""),

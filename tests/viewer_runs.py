@@ -147,7 +147,7 @@ def figures(**more: Any) -> Evaluation:
             "ci95": (0.2, 0.4),
             "mean_steps": 2.0,
             "regret": 0.7,
-            "episodes": 8,
+            "rollouts": 8,
             "clusters": 8,
             "tasks": 8,
             "reward": 0.3,

@@ -25,7 +25,7 @@ train:
   learning_rate: 1e-2
   save_steps: 100
   use_cpu: true
-eval: {episodes: 32}
+eval: {rollouts: 32}
 """
 
 

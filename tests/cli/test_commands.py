@@ -84,7 +84,7 @@ def test_play_to_the_end(invoke, workplace):
     result = invoke("play", "digit.DigitEnv", "--task", "1", input="no idea\nit is 7\n")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.count("guess the number 3") == 2  # 101 % 7, asked twice
-    assert "You won after 2 steps (done); reward 1." in result.stdout
+    assert "You won after 2 actions (done); reward 1." in result.stdout
     ended = invoke("play", "digit.DigitEnv", input="no idea\n")
     assert ended.exit_code == 130 and "The game is over" in ended.stdout
 
@@ -97,11 +97,11 @@ def test_settings_of_an_environment_are_listed(invoke):
 def test_the_best_player_is_evaluated(invoke):
     result = invoke(
         "eval", "agent:optimal", "--env", "TwentyQuestions", "table=quickstart",
-        "split=hints", "hints=2", "--episodes", "32", "--json",
+        "split=hints", "hints=2", "--rollouts", "32", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     evaluation = json.loads(result.stdout)
-    assert evaluation["episodes"] == evaluation["tasks"] == 32 and evaluation["clusters"] == 32
+    assert evaluation["rollouts"] == evaluation["tasks"] == 32 and evaluation["clusters"] == 32
     assert evaluation["regret"] == 0.0 and evaluation["win_rate"] == evaluation["reference"]
 
 
@@ -113,11 +113,11 @@ def test_train_evaluate_and_train_again(invoke, workplace):
     summary = json.loads(Path("runs/toy/summary.json").read_text())
     assert summary["seed"] == 3 and summary["steps"] == 2
 
-    text = invoke("eval", "runs/toy", "--episodes", "8").stdout
+    text = invoke("eval", "runs/toy", "--rollouts", "8").stdout
     assert "win rate" in text and "digit.DigitEnv" in text
     model = json.loads(
         invoke(
-            "eval", "runs/toy/model", "--env", "digit.DigitEnv", "--episodes", "32", "--json",
+            "eval", "runs/toy/model", "--env", "digit.DigitEnv", "--rollouts", "32", "--json",
             "--max-action-tokens", "6", "max_steps_per_episode=2",
         ).stdout
     )  # fmt: skip

@@ -54,7 +54,7 @@ train:
   max_action_tokens: 4
   learning_rate: 1e-2
   use_cpu: true
-eval: {episodes: 4}
+eval: {rollouts: 4}
 """
 
 

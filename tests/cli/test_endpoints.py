@@ -27,8 +27,8 @@ def figures(result):
     return json.loads(result.stdout)
 
 
-BANDIT = ("--env", "Bandit", "--episodes", "4")
-DIGIT = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
+BANDIT = ("--env", "Bandit", "--rollouts", "4")
+DIGIT = ("--env", "digit.DigitEnv", "--rollouts", "4", "--json")
 
 
 def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
@@ -36,7 +36,7 @@ def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
     server = serve(key=KEY)
     command = ("eval", "chat:some-model", *BANDIT, f"engine.urls={server.url}", "--json")
     evaluation = figures(invoke(*command, "engine.key_env=SOME_KEY"))
-    assert (evaluation["episodes"], evaluation["failures"]) == (4, 0)
+    assert (evaluation["rollouts"], evaluation["failures"]) == (4, 0)
     bodies = server.bodies
     assert {body["model"] for body in bodies} == {"some-model"}
     assert {body["max_tokens"] for body in bodies} == {512}
@@ -88,7 +88,7 @@ def test_a_chat_evaluation_needs_no_torch(serve):
 def test_eval_asks_vllm_servers(invoke, workplace, vllm):
     command = ("eval", "model", *DIGIT, f"engine.urls={vllm.url}", "engine.served_model=tiny")
     evaluation = figures(invoke(*command))
-    assert (evaluation["episodes"], evaluation["failures"]) == (4, 0)
+    assert (evaluation["rollouts"], evaluation["failures"]) == (4, 0)
     assert vllm.completions > 0 and vllm.loaded == []
     assert {model for model, _ in vllm.served} == {"tiny"}
 
@@ -157,13 +157,13 @@ def test_a_run_directory_plays_the_game_of_its_run_or_another(invoke, workplace)
     assert "red or green." in first["Bandit"] and "Find the code" in first["Mastermind"]
     given = invoke("play", "Bandit", "--agent", "trained", "arms=3")
     assert "red, green or blue." in given.stdout
-    other = invoke("eval", "trained", "--env", "Mastermind", "--episodes", "2")
+    other = invoke("eval", "trained", "--env", "Mastermind", "--rollouts", "2")
     assert other.exit_code == 0, other.output
 
 
 @pytest.mark.parametrize(
     "command",
-    [["eval", "model", *BANDIT, "--episodes", "2"], ["play", "Bandit", "--agent", "model"]],
+    [["eval", "model", *BANDIT, "--rollouts", "2"], ["play", "Bandit", "--agent", "model"]],
 )
 def test_a_template_option_that_the_template_does_not_read_is_reported(
     invoke, workplace, command, caplog

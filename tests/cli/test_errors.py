@@ -122,7 +122,7 @@ def test_a_tokenizer_of_another_model_is_one_sentence(model, tiny_llama, chat_to
         (b"env: E\ntrain: {beta: .nan}", "train.beta is nan"),
         (b"env: E\nseed: 4294967296", "seed .*4294967296"),
         (b"env: E\nseed: true", "seed .*True"),
-        (b"env: E\neval: {episodes: '8'}", "eval.episodes .*'8'"),
+        (b"env: E\neval: {rollouts: '8'}", "eval.rollouts .*'8'"),
     ],
 )  # fmt: skip
 def test_a_bad_run_file_is_one_sentence(invoke, tmp_path, text, message):
@@ -208,7 +208,7 @@ def without_the_train_extra(folder, *arguments):
 
 
 def test_a_scripted_player_is_evaluated_without_the_train_extra(tmp_path):
-    arguments = ["eval", "agent:optimal", "--env", "TwentyQuestions", "--episodes", "4"]
+    arguments = ["eval", "agent:optimal", "--env", "TwentyQuestions", "--rollouts", "4"]
     result = without_the_train_extra(tmp_path, *arguments)
     assert result.returncode == 0 and "win rate" in result.stdout, result.stderr
 

@@ -46,7 +46,7 @@ def test_a_training_starts_its_servers_plays_ahead_and_ends_them(invoke, workpla
 def test_an_evaluation_starts_servers_too(invoke, workplace):
     before = servers()
     result = invoke(
-        "eval", "model", "--env", "digit.DigitEnv", *SERVED, "--episodes", "4", "--json"
+        "eval", "model", "--env", "digit.DigitEnv", *SERVED, "--rollouts", "4", "--json"
     )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["failures"] == 0
@@ -94,6 +94,6 @@ def test_a_strangers_run_starts_no_program(invoke, workplace, vllm):
     (workplace / "theirs" / "config.yaml").write_text(toy + section)
     (workplace / "model").rename(workplace / "theirs" / "model")
     given = ("env=digit.DigitEnv", "model=theirs/model")
-    for command in (("train", "--resume", "theirs"), ("eval", "theirs", "--episodes", "4")):
+    for command in (("train", "--resume", "theirs"), ("eval", "theirs", "--rollouts", "4")):
         invoke(*command, *given)
         assert not (workplace / "pids").exists()

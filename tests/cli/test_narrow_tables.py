@@ -14,7 +14,7 @@ NAMES = "runs/a-run-with-a-long-name", "Qwen/Qwen3-4B-Instruct-2507"
 def figures(**more):
     values = {
         "win_rate": 0.123, "ci95": (0.1011, 0.1453), "mean_steps": 4.5, "regret": 0.25,
-        "episodes": 64, "clusters": 8, "tasks": 32, "reward": -1234.5678,
+        "rollouts": 64, "clusters": 8, "tasks": 32, "reward": -1234.5678,
         "reward_ci95": (-2345.678, -123.456), "reference": 0.25, "failures": 0,
     }  # fmt: skip
     return Evaluation(**values, **more)

@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "write-your-own-environment.md"
 SHORT = [
     "warm_start.steps=2", "warm_start.batch_size=4", "warm_start.tokenizer_games=12",
     "warm_start.games_per_round=8", "train.max_steps=1", "train.per_device_train_batch_size=8",
-    "train.num_generations=4", "train.use_cpu=true", "eval.episodes=4",
+    "train.num_generations=4", "train.use_cpu=true", "eval.rollouts=4",
     "warm_start.model.layers=1", "warm_start.model.hidden_size=32",
     "warm_start.model.intermediate_size=64", "signal_check=false",
 ]  # fmt: skip
@@ -38,7 +38,7 @@ def test_it_is_trained_by_the_commands_of_the_page(page, invoke):
     summary = json.loads(Path("runs/letters/summary.json").read_text())
     assert (summary["status"], summary["after"]["failures"]) == ("finished", 0)
     for command in (evaluate, scripted):
-        result = invoke(*command.split()[1:], "--episodes", "4", "--json")
+        result = invoke(*command.split()[1:], "--rollouts", "4", "--json")
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["failures"] == 0
 
@@ -47,7 +47,7 @@ def test_it_is_trained_by_the_commands_of_the_page(page, invoke):
 def test_scripted_agents_play_it_here_and_in_worker_processes(page, invoke, kind, workers):
     result = invoke(
         "eval", f"agent:{kind}", "--env", "letters.LettersEnv", f"workers={workers}",
-        "--episodes", "32", "--json",
+        "--rollouts", "32", "--json",
     )  # fmt: skip
     evaluation = json.loads(result.stdout)
     # Among 16 words, four guesses hit with 1 - (15/16)^4 = 0.23.

@@ -55,8 +55,8 @@ def test_figures_by_hand():
         {"solution": "cat", "seed": 3, "reference": 0.5},
     )
     # Says "emu", then "cat", then "cat" again: ox is lost in 3 steps, cat won in 2, emu in 1.
-    figures = evaluate(data, ScriptedAgent(["emu", "cat"]), episodes=4).evaluation
-    assert (figures.episodes, figures.tasks, figures.clusters, figures.failures) == (4, 4, 3, 0)
+    figures = evaluate(data, ScriptedAgent(["emu", "cat"]), rollouts=4).evaluation
+    assert (figures.rollouts, figures.tasks, figures.clusters, figures.failures) == (4, 4, 3, 0)
     # An episode that the limit ended tells no win: it counts as lost.
     assert figures.win_rate == figures.reward == 0.75
     assert figures.mean_steps == (3 + 2 + 1 + 2) / 4
@@ -69,15 +69,15 @@ def test_figures_by_hand():
 
 def test_failures_are_counted_and_left_out():
     data = rows({"solution": "cat"}, {"solution": "dog", "broken": True})
-    played = evaluate(data, ScriptedAgent(["cat"]), episodes=2)
+    played = evaluate(data, ScriptedAgent(["cat"]), rollouts=2)
     figures = played.evaluation
-    assert (figures.episodes, figures.failures, figures.win_rate) == (2, 1, 1.0)
+    assert (figures.rollouts, figures.failures, figures.win_rate) == (2, 1, 1.0)
     assert "this task is broken" in next(r.error for r in played.rollouts if r.failed)
 
 
 def test_all_failed_gives_no_figures():
     figures = evaluate(rows({"solution": "a", "broken": True}), ScriptedAgent(["a"])).evaluation
-    assert figures.failures == figures.episodes == 256
+    assert figures.failures == figures.rollouts == 256
     assert figures.win_rate is None and figures.ci95 is None and figures.regret is None
     assert figures.reward is None and figures.mean_steps is None
 
@@ -85,7 +85,7 @@ def test_all_failed_gives_no_figures():
 def test_free_shots_do_not_count():
     data = rows({"solution": "cat"}, episodes_per_trial=2, free_shots=1)
     # The first episode (free) ends with "cat" at its third step, the second with its first.
-    figures = evaluate(data, ScriptedAgent(["a", "b", "cat"]), episodes=1).evaluation
+    figures = evaluate(data, ScriptedAgent(["a", "b", "cat"]), rollouts=1).evaluation
     assert figures.win_rate == 1.0 and figures.mean_steps == 4
     assert figures.stop_reasons == {"done": 1}
 
@@ -97,7 +97,7 @@ def test_an_environment_without_wins_has_a_reward_only():
 
     register("tests/Mute", Mute)
     data = list(task_dataset(Mute(), [{"solution": "a"}]))
-    figures = evaluate(data, ScriptedAgent(["x"]), episodes=3).evaluation
+    figures = evaluate(data, ScriptedAgent(["x"]), rollouts=3).evaluation
     assert figures.win_rate is None and figures.reward == 2.0
     assert figures.reward_ci95 == (None, None)  # one task tells nothing about others
 
@@ -129,7 +129,7 @@ def test_requests_repeat_tasks_only_as_needed():
     assert twice != rollout_requests(data, 4, rollouts_per_task=2, seed=1)
 
 
-@pytest.mark.parametrize("wrong", [{"episodes": 0}, {"episodes": 1, "rollouts_per_task": 0}])
+@pytest.mark.parametrize("wrong", [{"rollouts": 0}, {"rollouts": 1, "rollouts_per_task": 0}])
 def test_bad_numbers_are_named(wrong):
     with pytest.raises(ValueError, match=r"must be at least 1, got 0"):
         rollout_requests(rows({"solution": "a"}), **wrong)
@@ -148,10 +148,10 @@ def test_a_model_is_evaluated_with_paired_noise(tiny_llama, chat_tokenizer):
     agent = DirectOutputAgent(
         EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=8), SamplingParams(max_tokens=4)
     )
-    first, second = (evaluate(data, agent, episodes=8, seed=5) for _ in range(2))
+    first, second = (evaluate(data, agent, rollouts=8, seed=5) for _ in range(2))
     assert first == second
     assert first.evaluation == assess(first.rollouts, seed=5)
-    assert first.rollouts != evaluate(data, agent, episodes=8, seed=6).rollouts
+    assert first.rollouts != evaluate(data, agent, rollouts=8, seed=6).rollouts
 
 
 def test_a_model_plays_only_what_is_not_stored(tiny_llama, chat_tokenizer):
@@ -179,4 +179,4 @@ def test_bad_rows_are_refused_before_anything_is_played():
     for count in (1, 9):  # fewer than there are, so that some are drawn, and more
         with pytest.raises(ValueError, match="row 1: 'task_data' must be a dict, got None"):
             bad = {**data[1], "task_data": None}
-            evaluate([data[0], bad], ScriptedAgent(["a"]), episodes=count)
+            evaluate([data[0], bad], ScriptedAgent(["a"]), rollouts=count)

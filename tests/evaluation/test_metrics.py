@@ -184,7 +184,7 @@ def test_figures_beyond_all_floats_are_unknown():
 
 def test_a_reference_that_cannot_be_told_is_unknown(caplog):
     rows = [{"env_class_path": "tests/Odd", "env_config": {}, "task_data": {}}]
-    assert evaluate(rows, ScriptedAgent(["a"]), episodes=1).evaluation.regret is None
+    assert evaluate(rows, ScriptedAgent(["a"]), rollouts=1).evaluation.regret is None
     assert "tests/Odd: the reference score of a task: KeyError" in caplog.text
 
 
@@ -197,5 +197,5 @@ def test_an_evaluation_is_played_by_the_objects_handed_over():
     env = Generous()
     env.gift = 5.0
     rows = list(task_dataset(env, [{"reference": 1.0}]))
-    assert evaluate(rows, ScriptedAgent(["a"]), episodes=1).evaluation.reward == 0.0
-    assert evaluate(rows, ScriptedAgent(["a"]), episodes=1, envs=[env]).evaluation.reward == 5.0
+    assert evaluate(rows, ScriptedAgent(["a"]), rollouts=1).evaluation.reward == 0.0
+    assert evaluate(rows, ScriptedAgent(["a"]), rollouts=1, envs=[env]).evaluation.reward == 5.0

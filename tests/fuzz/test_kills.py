@@ -42,7 +42,7 @@ train:
   save_steps: 3
   use_cpu: true
 engine: {{urls: ["{url}"]}}
-eval: {{episodes: 16}}
+eval: {{rollouts: 16}}
 """
 MARK = "AGENTSGYM_FUZZ_KILL"
 KILLS = int(os.environ.get("FUZZ_KILLS", "2"))

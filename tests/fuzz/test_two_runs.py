@@ -41,7 +41,7 @@ train:
   max_action_tokens: 6
   learning_rate: 1e-2
   min_signal_share: 0
-eval: {episodes: 8}
+eval: {rollouts: 8}
 """
 
 

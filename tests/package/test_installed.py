@@ -44,7 +44,7 @@ WITHOUT_TORCH = [
     ("agentsgym play TwentyQuestions --agent agent:optimal", "The agent won"),
     ("agentsgym check TwentyQuestions", "TwentyQuestions: passed"),
     ("agentsgym tokens builtin:quickstart", "quickstart"),
-    ("agentsgym eval agent:optimal --env TwentyQuestions --episodes 32 --output played", "32"),
+    ("agentsgym eval agent:optimal --env TwentyQuestions --rollouts 32 --output played", "32"),
     ("agentsgym view played --out page.html", "32 rollouts"),
     ("agentsgym doctor played", ""),
     ("agentsgym export played --phase eval --to messages --out played.jsonl", "32"),
@@ -52,8 +52,8 @@ WITHOUT_TORCH = [
     ("python -c STORED", ""),
 ]
 WITH_TORCH = [
-    ("agentsgym train quickstart train.max_steps=3 eval.episodes=64 threads=1", "after 3 steps"),
-    ("agentsgym eval runs/quickstart --vs agent:optimal --episodes 32", "32 pairs of rollouts"),
+    ("agentsgym train quickstart train.max_steps=3 eval.rollouts=64 threads=1", "after 3 steps"),
+    ("agentsgym eval runs/quickstart --vs agent:optimal --rollouts 32", "32 pairs of rollouts"),
     ("agentsgym view runs/quickstart --out page.html", "896 rollouts"),
     ("agentsgym check TwentyQuestions", "TwentyQuestions: passed"),
 ]

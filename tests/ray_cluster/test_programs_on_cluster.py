@@ -36,7 +36,7 @@ RUN = {
         "use_cpu": True,
     },
     "ray": {"workers": 2},
-    "eval": {"episodes": 8},
+    "eval": {"rollouts": 8},
 }
 SAME = ("step", "loss", "reward", "grad_norm")
 

@@ -75,7 +75,7 @@ def test_a_model_with_a_pipe_is_refused_before_anything_waits_for_it(run, name, 
     path = run / "model" / name
     path.unlink()
     kind(path)
-    result = CliRunner().invoke(app, ["eval", "runs/run", "--episodes", "2", "--trust"])
+    result = CliRunner().invoke(app, ["eval", "runs/run", "--rollouts", "2", "--trust"])
     assert isinstance(result.exception, SystemExit | None) and "unexpected" not in result.output
     if kind is not loop:
         assert result.exit_code and name in result.output

@@ -174,7 +174,7 @@ def test_a_reference_score_is_a_number_or_unknown(caplog):
 
     register("Scored", Env)
     row = {"env_class_path": "Scored", "env_config": {}, "task_data": {"rewards": [1.0]}}
-    played = evaluate([row], ScriptedAgent(["a"]), episodes=1)
+    played = evaluate([row], ScriptedAgent(["a"]), rollouts=1)
     assert played.evaluation.reference is None
 
 

@@ -156,7 +156,7 @@ def assert_recorded(rollouts, folder: Path):
 
 def test_every_fault_ends_its_own_session(tmp_path):
     names = [*FAULTS, None]
-    played = evaluate(rows(names), ScriptedAgent(["a"]), episodes=len(names), envs=EnvPool(PLAIN))
+    played = evaluate(rows(names), ScriptedAgent(["a"]), rollouts=len(names), envs=EnvPool(PLAIN))
     failed = [name for name, r in zip(names, played.rollouts, strict=True) if r.failed]
     assert failed == list(FATAL)
     assert played.evaluation.failures == len(FATAL)
@@ -201,7 +201,7 @@ def test_hooks_around_an_episode_end_nothing_else(caplog):
     register("BareHooks", BareHooksEnv)
     (row,) = rows([None], "BareHooks")
     assert "BareHooks: " in row_problem(row, EnvPool(PLAIN))
-    played = evaluate([row], ScriptedAgent(["a"]), episodes=1)
+    played = evaluate([row], ScriptedAgent(["a"]), rollouts=1)
     assert played.evaluation.reward == 1.0 and played.evaluation.regret is None
     assert "the reference score of a task: Bare" in caplog.text
     assert "_end_episode failed" in caplog.text

@@ -31,7 +31,7 @@ LORA = {
     "model.dtype": "float32",
     "train.max_steps": 4,
     "train.save_steps": 2,
-    "eval.episodes": 8,
+    "eval.rollouts": 8,
 }
 EVALUATION = Use(training=False, device="cpu", trust=True)
 
@@ -198,7 +198,7 @@ def test_training_goes_on_from_an_adapter(adapter):
 
 
 def test_commands_take_an_adapter_whose_base_is_allowed(adapter, invoke):
-    where = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
+    where = ("--env", "digit.DigitEnv", "--rollouts", "4", "--json")
     refused = invoke("eval", "adapter", *where)
     assert refused.exit_code == 2 and refused.stdout == ""
     assert "belongs to the model" in refused.stderr

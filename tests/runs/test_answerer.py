@@ -23,7 +23,7 @@ SMALL = {
     "train.eval_strategy": "no",
     "train.save_strategy": "no",
     "train.use_cpu": True,
-    "eval.episodes": 4,
+    "eval.rollouts": 4,
     "eval.rollouts_per_task": 1,
     "signal_check": False,
     "threads": 1,
@@ -71,13 +71,13 @@ def test_a_run_asks_the_endpoint_in_training_and_evaluation(serve, run, invoke):
     stored, asked = load_run(Path("asked")), len(server.bodies)
     assert stored.env_config["answerer"]["urls"] == [server.url]
 
-    result = invoke("eval", "asked", "--episodes", "2", "--json")
+    result = invoke("eval", "asked", "--rollouts", "2", "--json")
     assert result.exit_code == 2 and "env_config.answerer.urls=" in result.stderr
-    result = invoke("eval", "asked", "answerer=null", "--episodes", "2", "--json")
+    result = invoke("eval", "asked", "answerer=null", "--rollouts", "2", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["regret"] is not None and len(server.bodies) == asked
     for how in (named(server), ["--trust"]):
-        result = invoke("eval", "asked", *how, "--episodes", "2", "--json")
+        result = invoke("eval", "asked", *how, "--rollouts", "2", "--json")
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["regret"] is None and len(server.bodies) > asked
 
@@ -124,11 +124,11 @@ def test_a_row_names_an_endpoint_only_if_the_program_did():
 
 def test_scripted_agents_and_people_ask_it_too(serve, invoke, tmp_path, monkeypatch):
     server = serve(say=lambda messages: "Yes" if "outdoors" in messages[-1]["content"] else "No")
-    command = ("eval", "agent:optimal", *QUESTIONS, *named(server), "--episodes", "3", "--json")
+    command = ("eval", "agent:optimal", *QUESTIONS, *named(server), "--rollouts", "3", "--json")
     result = invoke(*command, "--output", str(tmp_path / "saved"))
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["failures"] == 0 and len(server.bodies) >= 3
-    again = (*command[:-3], *named(server, "other"), "--episodes", "3", "--json")
+    again = (*command[:-3], *named(server, "other"), "--rollouts", "3", "--json")
     other = invoke(*again, "--output", str(tmp_path / "saved"))
     assert other.exit_code == 2 and "answerer.served_model is 'judge'" in other.stderr
 

@@ -112,6 +112,6 @@ def test_a_full_disk_is_named(workplace, small_disk, invoke, size):
 def test_an_evaluation_on_a_full_disk_is_interrupted(workplace, small_disk, invoke):
     disk = small_disk(24)
     where = ("--env", "digit.DigitEnv", "--output", str(disk / "eval"))
-    result = invoke("eval", "model", *where, "--episodes", "128")
+    result = invoke("eval", "model", *where, "--rollouts", "128")
     assert result.exit_code == 1 and "No space left" in result.stderr, result.output
     assert json.loads((disk / "eval/evaluation.json").read_text())["status"] == "interrupted"

@@ -61,7 +61,7 @@ def run(workplace) -> RunDirectory:
         "train.eval_strategy": "steps",
         "train.eval_steps": 1,
         "train.beta": 0.1,
-        "eval.episodes": 4,
+        "eval.rollouts": 4,
     }
     train_run(load_config("toy.yaml", settings))
     return RunDirectory(workplace / "runs/toy")

@@ -15,7 +15,7 @@ from agentsgym.runs.from_config import train_settings
 from completions_server import CompletionsServer
 
 KEY = "sk-8f2c91aa77"
-DIGIT = ("--env", "digit.DigitEnv", "--episodes", "4", "--json")
+DIGIT = ("--env", "digit.DigitEnv", "--rollouts", "4", "--json")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def rows_of(table):
 
 
 def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invoke):
-    settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.episodes": 64}
+    settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.rollouts": 64}
     summary = trained(tmp_path, **settings)
     assert summary.references["best without exploring"] == pytest.approx(0.25, abs=0.15)
     assert summary.after.reference == 1.0
@@ -37,7 +37,7 @@ def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invo
     assert "informing/free_shots" in summary.after.metrics
     assert RunDirectory(tmp_path).picture.is_file()
 
-    shown = invoke("eval", str(tmp_path), "--episodes", "64").stdout
+    shown = invoke("eval", str(tmp_path), "--rollouts", "64").stdout
     assert re.search(rf"reference player .* 1\.000 .*\n.*best without exploring .* {never} ", shown)
     evaluation = json.loads(invoke("eval", "agent:never", "--env", "Explore", "--json").stdout)
     assert evaluation["other_references"] == {"best without exploring": evaluation["reward"]}
@@ -50,13 +50,13 @@ def test_scores_of_other_players_that_fail_end_no_run(tmp_path, monkeypatch, cap
         raise RuntimeError("no such player")
 
     monkeypatch.setattr(ExploreEnv, "other_references", fails)
-    settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.episodes": 4}
+    settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.rollouts": 4}
     assert trained(tmp_path, **settings).references == {}
     assert "no such player" in caplog.text
 
 
 def test_explore_many_imitates_longer_trials_than_it_trains_on(tmp_path):
-    given = {**SMALL, "signal_check": False, "eval.episodes": 16, "train.max_steps": 2}
+    given = {**SMALL, "signal_check": False, "eval.rollouts": 16, "train.max_steps": 2}
     given |= {"train.per_device_train_batch_size": 16, "train.eval_steps": 1}
     config = load_config("explore-many", {**given, "output_dir": str(tmp_path)})
     made = new_model(config, Progress())

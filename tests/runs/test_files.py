@@ -17,7 +17,7 @@ from agentsgym.runs.files import (
 
 def evaluation(rate: float, *, reward: float | None = None) -> Evaluation:
     return Evaluation(
-        episodes=256,
+        rollouts=256,
         tasks=256,
         clusters=64,
         failures=0,

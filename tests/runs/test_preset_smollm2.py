@@ -15,7 +15,7 @@ SHORT = [
     "train.max_steps=1",
     "train.per_device_train_batch_size=8",
     "train.num_generations=4",
-    "eval.episodes=4",
+    "eval.rollouts=4",
     "threads=1",
 ]
 

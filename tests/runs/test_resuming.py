@@ -153,7 +153,7 @@ def test_a_run_is_resumed_wherever_it_lies(workplace, invoke, monkeypatch):
         assert result.exit_code == 0, result.output
         weights = load_file(f"elsewhere/{name}/model/model.safetensors")
         assert all(np.array_equal(whole[part], weights[part]) for part in whole)
-        result = invoke("eval", f"elsewhere/{name}", "--episodes", "2")
+        result = invoke("eval", f"elsewhere/{name}", "--rollouts", "2")
         assert result.exit_code == 0, result.output
 
 

@@ -50,21 +50,21 @@ def file_in(directory):
     return SavedFigures.read(directory / "evaluation.json")
 
 
-def coin_eval(invoke, *more, episodes=12):
-    return invoke("eval", "agent:random", "--env", "tests/Coin", "--episodes", str(episodes), *more)
+def coin_eval(invoke, *more, rollouts=12):
+    return invoke("eval", "agent:random", "--env", "tests/Coin", "--rollouts", str(rollouts), *more)
 
 
 def test_an_interrupted_evaluation_continues_to_the_same_figures(invoke, tmp_path):
     STOP_AFTER.append(70)
-    assert coin_eval(invoke, "-o", str(tmp_path / "it"), episodes=100).exit_code != 0
+    assert coin_eval(invoke, "-o", str(tmp_path / "it"), rollouts=100).exit_code != 0
     stored = file_in(tmp_path / "it")
     assert stored.status == "interrupted" and stored.figures is None
     assert len(list(read_rollouts(tmp_path / "it"))) == 70
     STOP_AFTER.clear()
     PLAYED.clear()
-    continued = coin_eval(invoke, "-o", str(tmp_path / "it"), "--json", episodes=100)
+    continued = coin_eval(invoke, "-o", str(tmp_path / "it"), "--json", rollouts=100)
     assert len(PLAYED) == 30 and "has 70 rollouts" in continued.stderr
-    whole = coin_eval(invoke, "-o", str(tmp_path / "whole"), "--json", episodes=100)
+    whole = coin_eval(invoke, "-o", str(tmp_path / "whole"), "--json", rollouts=100)
     assert json.loads(continued.stdout) == json.loads(whole.stdout)
     stored = file_in(tmp_path / "it")
     assert stored.status == "finished" and stored.figures == file_in(tmp_path / "whole").figures
@@ -77,7 +77,7 @@ def test_an_interrupted_evaluation_continues_to_the_same_figures(invoke, tmp_pat
 
 def test_the_file_says_what_was_played_and_how(invoke, workplace):
     result = invoke(
-        "eval", "model", "--env", "digit.DigitEnv", "--episodes", "4", "--temperature", "0.5",
+        "eval", "model", "--env", "digit.DigitEnv", "--rollouts", "4", "--temperature", "0.5",
         "--max-action-tokens", "3", "--seed", "7", "-o", "out",
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
@@ -86,11 +86,11 @@ def test_the_file_says_what_was_played_and_how(invoke, workplace):
     settings = file["settings"]
     assert settings["sampling"]["temperature"] == 0.5 and settings["sampling"]["max_tokens"] == 3
     assert settings["seed"] == 7 and settings["env_config"]["explain_actions"] is True
-    assert file["versions"]["torch"] and file["figures"]["episodes"] == 4
+    assert file["versions"]["torch"] and file["figures"]["rollouts"] == 4
     before = settings["weights"]
     shutil.copy(workplace / "model/config.json", workplace / "model/other.bin")
     changed = invoke(
-        "eval", "model", "--env", "digit.DigitEnv", "--episodes", "4", "--temperature", "0.5",
+        "eval", "model", "--env", "digit.DigitEnv", "--rollouts", "4", "--temperature", "0.5",
         "--max-action-tokens", "3", "--seed", "7", "-o", "out",
     )  # fmt: skip
     assert changed.exit_code == 2 and "weights is" in changed.stderr and before in changed.stderr
@@ -111,7 +111,7 @@ def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path):
 
 
 def test_two_players_on_the_same_tasks(invoke, tmp_path):
-    options = ["--env", "Bandit", "--episodes", "48", "--seed", "3"]
+    options = ["--env", "Bandit", "--rollouts", "48", "--seed", "3"]
     result = invoke("eval", "agent:optimal", "--vs", "agent:random", *options, "--json", "-o",
                     str(tmp_path))  # fmt: skip
     report = json.loads(result.stdout)
@@ -132,7 +132,7 @@ def test_two_players_on_the_same_tasks(invoke, tmp_path):
 def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace):
     run = RunDirectory(workplace / "runs/toy")
     shutil.copytree("model", run.model)
-    run.config.write_text(load_config("toy.yaml", {"eval.episodes": 4}).to_yaml())
+    run.config.write_text(load_config("toy.yaml", {"eval.rollouts": 4}).to_yaml())
     result = invoke("eval", "runs/toy", "--vs", "model", "--json")
     assert result.exit_code == 0, result.stderr
     assert json.loads(result.stdout)["comparison"]["pairs"] == 4
@@ -144,26 +144,26 @@ def test_a_run_and_another_model_play_in_the_runs_environment(invoke, workplace)
 
 
 def test_the_plan_is_shown_before_anything_is_played(invoke):
-    result = coin_eval(invoke, "--plan", "--json", episodes=100)
+    result = coin_eval(invoke, "--plan", "--json", rollouts=100)
     plan = json.loads(result.stdout)
     assert (plan["pairs"], plan["clusters"]) == (100, 100)
     # (t(0.975) + t(0.8)) · sqrt(0.5 / 100), with 99 degrees of freedom
     assert plan["smallest_win_rate_difference"] == pytest.approx(0.2001, abs=1e-3)
     assert not PLAYED
-    output = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", episodes=100).stdout
+    output = coin_eval(invoke, "--plan", "--rollouts-per-task", "4", rollouts=100).stdout
     assert "100 rollouts in 25 clusters" in output and "if all rollouts of a cluster" in output
 
 
 def test_a_model_without_a_chat_template_is_reported(invoke, workplace):
     (workplace / "model/chat_template.jinja").unlink()
-    result = invoke("eval", "model", "--env", "digit.DigitEnv", "--episodes", "2")
+    result = invoke("eval", "model", "--env", "digit.DigitEnv", "--rollouts", "2")
     assert result.exit_code == 0 and "no chat template" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("more", [[], ["--vs", "agent:optimal"]])
 def test_a_strangers_evaluation_is_not_written_through_its_links(invoke, tmp_path, more):
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
-    played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4"]
+    played = ["eval", "agent:random", "--env", "Bandit", "--rollouts", "4"]
     assert invoke(*played, "-o", str(mine)).exit_code == 0
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
     side = theirs / "model" if more else theirs
@@ -176,7 +176,7 @@ def test_a_strangers_evaluation_is_not_written_through_its_links(invoke, tmp_pat
 
 
 def test_a_wrong_second_player_is_refused_before_the_first_plays(invoke, tmp_path):
-    played = ["eval", "agent:random", "--env", "Bandit", "--episodes", "4", "-o", f"{tmp_path}/out"]
+    played = ["eval", "agent:random", "--env", "Bandit", "--rollouts", "4", "-o", f"{tmp_path}/out"]
     result = invoke(*played, "--vs", "agent:nope")
     assert result.exit_code == 2 and "no agent is called 'nope'" in result.stderr
     assert not (tmp_path / "out").exists()

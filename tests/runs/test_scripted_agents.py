@@ -55,7 +55,7 @@ def test_they_are_evaluated_here_and_in_worker_processes(invoke, env, kind):
     evaluations = [
         json.loads(
             invoke(
-                "eval", f"agent:{kind}", "--env", env, f"workers={workers}", "--episodes", "12",
+                "eval", f"agent:{kind}", "--env", env, f"workers={workers}", "--rollouts", "12",
                 "--json",
             ).stdout
         )

@@ -20,7 +20,7 @@ from agentsgym.training.ranks import Ranks
 
 SETTINGS = [
     "train.max_steps=10", "train.num_generations=8", "train.save_steps=5",
-    "train.eval_strategy=steps", "train.eval_steps=5", "train.token_records=4", "eval.episodes=36",
+    "train.eval_strategy=steps", "train.eval_steps=5", "train.token_records=4", "eval.rollouts=36",
 ]  # fmt: skip
 # Timings, and what is counted per process.
 _OWN = (

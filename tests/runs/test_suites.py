@@ -33,7 +33,7 @@ def test_no_task_is_in_a_dataset_of_its_environment():
 
 
 def figures(invoke, *arguments):
-    result = invoke("eval", *arguments, "--suite", "explore", "--episodes", "8", "--json")
+    result = invoke("eval", *arguments, "--suite", "explore", "--tasks", "8", "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -160,7 +160,7 @@ def test_models_of_a_suite_are_compared(invoke, tmp_path):
         assert len(list(read_rollouts(tmp_path / "out" / folder / "place"))) == 8
     stored = json.loads((tmp_path / "out/suite.json").read_text())
     assert stored["comparisons"] == results["comparisons"]
-    shown = invoke("eval", *models, "--suite", "explore", "--episodes", "4").stdout
+    shown = invoke("eval", *models, "--suite", "explore", "--tasks", "4").stdout
     assert "reward, agent:optimal against agent:never" in shown
     assert "agent:optimal is higher" in shown
 

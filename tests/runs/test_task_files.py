@@ -28,7 +28,7 @@ def config(workplace):
     }
     return load_config(
         "toy.yaml",
-        data | {"train.max_steps": 1, "eval.episodes": 14, "train.eval_strategy": "steps"},
+        data | {"train.max_steps": 1, "eval.rollouts": 14, "train.eval_strategy": "steps"},
     )
 
 
@@ -40,7 +40,7 @@ def test_a_run_plays_the_tasks_of_its_files(config, invoke):
     }
     assert seeds["train"] < set(range(100, 120)) and len(seeds["train"]) == 2
     assert seeds["before"] == seeds["eval"] == seeds["after"] == set(range(7))
-    again = ("eval", str(config.directory), "--episodes", "7", "--output", "again")
+    again = ("eval", str(config.directory), "--rollouts", "7", "--output", "again")
     assert "data.eval=" in invoke(*again).stderr  # a file outside of the run's directory
     done = invoke(*again, "--trust")
     assert done.exit_code == 0, done.output

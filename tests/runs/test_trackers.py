@@ -18,7 +18,7 @@ train:
   eval_strategy: steps
   eval_steps: 2
   use_cpu: true
-eval: {episodes: 8}
+eval: {rollouts: 8}
 """
 
 

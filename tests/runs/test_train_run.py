@@ -60,7 +60,7 @@ def test_a_run_from_beginning_to_end(config):
     assert (summary.status, summary.stop_reason, summary.steps) == ("finished", "max_steps", 4)
     directory = RunDirectory(config().directory)
     assert read_summary(directory.summary) == summary
-    assert summary.before.episodes == summary.after.episodes == 32
+    assert summary.before.rollouts == summary.after.rollouts == 32
     assert summary.before.clusters == 8 and summary.env_config == {}
     assert summary.seconds == pytest.approx(sum(summary.phases.values()), abs=0.01)
     assert set(summary.phases) == {"model", "probe", "before", "rl", "after", "report"}
@@ -351,7 +351,7 @@ def test_an_evaluation_of_the_run_plays_as_the_run_does(workplace, invoke):
         for number in range(100, 104)
     )
     Path("held-out.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    played = {"seed": 7, "temperature": 0.7, "episodes": 8, "rollouts_per_task": 2}
+    played = {"seed": 7, "temperature": 0.7, "rollouts": 8, "rollouts_per_task": 2}
     settings = {"eval": played, "data.eval": "held-out.jsonl", "train.max_steps": 1}
     summary = train_run(load_config("toy.yaml", settings))
     result = invoke("eval", "runs/toy", "--trust", "--output", "played", "--json")

@@ -34,7 +34,7 @@ def marks(folder):
 
 def test_no_module_of_the_working_directory_is_run(strange):
     program = str(Path(sys.executable).with_name("agentsgym"))
-    command = ["eval", "agent:optimal", "--env", "Bandit", "--episodes", "2"]
+    command = ["eval", "agent:optimal", "--env", "Bandit", "--rollouts", "2"]
     subprocess.run([program, *command], capture_output=True, timeout=120)
     assert marks(strange) == []
 

@@ -90,7 +90,7 @@ def run(workplace):
                     "use_cpu": True,
                     **(train or {}),
                 },
-                "eval": {"episodes": 8},
+                "eval": {"rollouts": 8},
                 "threads": 1,
                 "output_dir": name,
                 **keys,

@@ -44,8 +44,8 @@ def test_a_lora_run_of_smollm2_from_the_command_line(smollm2, tmp_path, monkeypa
         assert json.loads(line).get("sampler/ratio", 1.0) == pytest.approx(1.0, abs=0.05)
     assert (run / "model" / "adapter_model.safetensors").stat().st_size < 30_000_000
     command("train", "--resume", str(run), "train.max_steps=3")
-    evaluation = json.loads(command("eval", str(run), "--json", "--episodes", "4"))
-    assert evaluation["episodes"] == 4 and evaluation["failures"] == 0
+    evaluation = json.loads(command("eval", str(run), "--json", "--rollouts", "4"))
+    assert evaluation["rollouts"] == 4 and evaluation["failures"] == 0
     command("merge", str(run))
     assert (run / "merged" / "model.safetensors").is_file()
 
@@ -61,7 +61,7 @@ train:
   max_action_tokens: 8
   save_steps: 1
   beta: 0.01
-eval: {episodes: 4}
+eval: {rollouts: 4}
 signal_check: false
 threads: 2
 """

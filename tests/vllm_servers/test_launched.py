@@ -23,7 +23,7 @@ train:
   num_generations: 8
   max_action_tokens: 6
   learning_rate: 1e-2
-eval: {episodes: 16}
+eval: {rollouts: 16}
 """
 
 
@@ -92,6 +92,6 @@ def test_a_training_of_an_adapter_launches_a_server_that_takes_it(place):
 
 def test_a_server_is_evaluated_by_its_address(place, servers, model_dir):
     command = ("eval", servers[0].url, "--env", "digit.DigitEnv")
-    result = invoke(*command, "--episodes", "8", "--json", "model.path=model")
+    result = invoke(*command, "--rollouts", "8", "--json", "model.path=model")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["failures"] == 0

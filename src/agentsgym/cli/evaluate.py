@@ -39,7 +39,7 @@ def evaluate(
         str | None,
         typer.Option("--env", "-e", help="Environment (a run, as MODEL or OTHER, knows its own)."),
     ] = None,
-    episodes: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
+    rollouts: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
     rollouts_per_task: Annotated[
         int | None, typer.Option(min=1, help="Rollouts of each task [1].")
     ] = None,
@@ -55,9 +55,11 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="SUITE",
-            help="Play a list of tasks in several games: explore, or a YAML file; --episodes takes "
-            "the first tasks of each game.",
+            help="Play a list of tasks in several games: explore, or a YAML file.",
         ),
+    ] = None,
+    tasks: Annotated[
+        int | None, typer.Option(min=1, help="Of a suite only so many tasks of each game.")
     ] = None,
     plan: Annotated[
         bool,
@@ -96,7 +98,7 @@ def evaluate(
 
         agentsgym eval runs/quickstart
 
-        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --env TwentyQuestions --episodes 64
+        agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --env TwentyQuestions --rollouts 64
 
         agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
 
@@ -111,7 +113,7 @@ def evaluate(
     """
     given = parse_overrides(settings or ())
     how = {
-        "eval.episodes": episodes,
+        "eval.rollouts": rollouts,
         "eval.rollouts_per_task": rollouts_per_task,
         "eval.temperature": temperature,
         "eval.seed": seed,
@@ -124,6 +126,7 @@ def evaluate(
         trust=trust,
         settings={key: value for key, value in how.items() if value is not None},
         engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
+        tasks=tasks,
     )
     check_effect(options.models, options.settings)
     given = {key: given[key] for key in given if key not in options.engine}
@@ -136,6 +139,8 @@ def evaluate(
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
         evaluate_suite(suite, given, options, as_json=as_json)
         return
+    if tasks is not None:
+        raise fail("--tasks belongs to --suite; set --rollouts", BAD_USAGE)
     if len(options.models) > 2:
         raise fail("several models are compared on a --suite; give --vs once", BAD_USAGE)
     run = options.first(env, given)
@@ -197,7 +202,7 @@ def _compare(
 
 
 def _refuse_if_all_failed(played: Played) -> None:
-    if played.evaluation.failures == played.evaluation.episodes:
+    if played.evaluation.failures == played.evaluation.rollouts:
         reason = str(played.rollouts[0].error).strip().splitlines()[-1]
         raise fail(f"every rollout failed; the first: {reason}")
 

@@ -105,9 +105,9 @@ def _show_result(rollout: Rollout, who: str) -> None:
         False: f"[bold]{who} lost[/]",
         None: "The game is over",
     }
-    steps = sum(len(episode.actions) for episode in rollout.episodes)
+    actions = sum(len(episode.actions) for episode in rollout.episodes)
     out.print(
-        f"\n{verdict[last.win]} after {steps} steps "
+        f"\n{verdict[last.win]} after {actions} actions "
         f"({shown(last.stop_reason)}); reward {rollout.final_reward:g}."
     )
     task = {key: value for key, value in rollout.task_data.items() if key != "seed"}

@@ -21,13 +21,15 @@ from agentsgym.types import RolloutRequest
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayOptions:
     """The models of the command line and how they play: `settings` of a run by their dotted keys,
-    and those of the `engine`."""
+    and those of the `engine`;
+    of a suite the first `tasks` of each game."""
 
     models: tuple[str, ...]
     output: Path | None
     trust: bool
     settings: dict[str, Any]
     engine: dict[str, Any]
+    tasks: int | None = None
 
     def first(self, env: str | None, given: dict[str, Any]) -> RunConfig:
         """The run of MODEL. Raises ConfigError."""

@@ -65,12 +65,12 @@ def evaluate_suite(
     if as_json:
         print_json(data)
     else:
-        part = ", in part" if "eval.episodes" in options.settings else ""
+        part = ", in part" if options.tasks is not None else ""
         print_table(suite_table(f"{model} on {suite.name} ({suite.digest}){part}", figures))
         for name, games in versus.items():
             print_table(_comparison(model, name, games))
     for played in (first, *second):
-        if all(one.evaluation.failures == one.evaluation.episodes for one in played.values()):
+        if all(one.evaluation.failures == one.evaluation.rollouts for one in played.values()):
             raise fail("every rollout failed")
 
 
@@ -78,8 +78,12 @@ def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> Suite:
     """The suite, checked."""
     for key in split_settings(given)[0]:
         raise fail(f"a suite fixes the settings of its games; leave out {key}", BAD_USAGE)
-    if "eval.rollouts_per_task" in options.settings:
-        raise fail("a suite fixes the rollouts of a task; leave out --rollouts-per-task", BAD_USAGE)
+    if {"eval.rollouts", "eval.rollouts_per_task"} & options.settings.keys():
+        raise fail(
+            "a suite fixes its rollouts; leave out --rollouts and --rollouts-per-task (--tasks "
+            "takes the first tasks of each game)",
+            BAD_USAGE,
+        )
     suite = load_suite(source)
     if options.trust:
         import_from_here(*(game.env for game in suite.games))
@@ -106,7 +110,7 @@ def _play(
             suite,
             player,
             seed=seed,
-            most_tasks=options.settings.get("eval.episodes"),
+            most_tasks=options.tasks,
             output=output,
             on_game=lambda game: tell(f"{suite.name}: {game}"),
         )
@@ -149,7 +153,7 @@ def suite_table(title: str, figures: Mapping[str, GameFigures]) -> Table:
 
 def _cells(one: GameFigures) -> Iterator[str]:
     figures = one.evaluation
-    if figures.failures == figures.episodes:
+    if figures.failures == figures.rollouts:
         yield from ("failed", "", "", "")
         return
     yield _estimate(figures.reward, figures.reward_ci95)
@@ -171,7 +175,7 @@ def _notes(figures: Mapping[str, GameFigures]) -> Iterator[str]:
     )
     failed = {name: one.evaluation for name, one in figures.items() if one.evaluation.failures}
     if failed:
-        counts = ", ".join(f"{k} {one.failures} of {one.episodes}" for k, one in failed.items())
+        counts = ", ".join(f"{k} {one.failures} of {one.rollouts}" for k, one in failed.items())
         yield f"rollouts that failed do not count: {counts}"
     malformed = max(one.evaluation.metrics.get("malformed", 0.0) for one in figures.values())
     if malformed:

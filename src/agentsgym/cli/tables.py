@@ -75,10 +75,10 @@ def _lines(evaluations: list[Evaluation]) -> list[Line]:
         ("95 % interval", [interval(f.reward_ci95, number) for f in evaluations]),
         ("reference player", [number(f.reference) for f in evaluations]),
         ("regret", [number(f.regret) for f in evaluations]),
-        ("steps", [number(f.mean_steps) for f in evaluations]),
+        ("actions", [number(f.mean_steps) for f in evaluations]),
         *_trial_lines(evaluations),
         *_metric_lines(evaluations),
-        ("episodes", [str(f.episodes) for f in evaluations]),
+        ("rollouts", [str(f.rollouts) for f in evaluations]),
         ("task clusters", [str(f.clusters) for f in evaluations]),
         ("failed", [str(f.failures) for f in evaluations]),
     ]
@@ -96,7 +96,7 @@ def _metric_lines(evaluations: list[Evaluation]) -> list[Line]:
         values = [figures.metrics.get(name) for figures in evaluations]
         if any(values):
             form = share if max(value or 0.0 for value in values) <= 1.0 else number
-            lines.append((shown(f"{name}, per step"), [form(value) for value in values]))
+            lines.append((shown(f"{name}, per action"), [form(value) for value in values]))
     return lines
 
 

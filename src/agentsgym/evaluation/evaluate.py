@@ -92,20 +92,20 @@ def _random_indices(size: int, count: int, rng: np.random.Generator) -> Ints:
 
 def rollout_requests(
     rows: Sequence[Mapping[str, Any]],
-    episodes: int,
+    rollouts: int,
     *,
     rollouts_per_task: int = 1,
     seed: int = 0,
     cluster: Cluster = default_cluster,
     max_rollout_tokens: int | None = None,
 ) -> list[RolloutRequest]:
-    """Requests for `episodes` rollouts over the rows, task by task.
+    """Requests for `rollouts` rollouts over the rows, task by task.
 
     Each chosen task is played `rollouts_per_task` times, or more often if there are too few rows.
     The noise of a rollout depends only on (`seed`, its row's number, its number), so two agents
     play the same tasks with the same noise.
     """
-    for name, value in (("episodes", episodes), ("rollouts_per_task", rollouts_per_task)):
+    for name, value in (("rollouts", rollouts), ("rollouts_per_task", rollouts_per_task)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
     if isinstance(rows, Mapping | str) or not hasattr(rows, "__getitem__"):
@@ -115,8 +115,8 @@ def rollout_requests(
         )
     if not len(rows):
         raise ValueError("there are no tasks to evaluate on")
-    chosen = select(rows, -(-episodes // rollouts_per_task), seed=seed, cluster=cluster)
-    base, more = divmod(episodes, len(chosen))
+    chosen = select(rows, -(-rollouts // rollouts_per_task), seed=seed, cluster=cluster)
+    base, more = divmod(rollouts, len(chosen))
     checked = [check_row(rows[number], number) for number in chosen]
     return [
         RolloutRequest.of(
@@ -135,14 +135,14 @@ def evaluate(
     rows: Sequence[Mapping[str, Any]],
     agent: Agent,
     *,
-    episodes: int = 256,
+    rollouts: int = 256,
     rollouts_per_task: int = 1,
     seed: int = 0,
     envs: EnvPool | Iterable[MultistepEnv] | None = None,
     max_rollout_tokens: int | None = None,
     trust: Trust = False,
 ) -> "Played":
-    """Let `agent` play `episodes` rollouts on rows of the dataset schema.
+    """Let `agent` play `rollouts` rollouts on rows of the dataset schema.
 
     The same `seed` gives any agent the same tasks and the same noise. `envs` are environment
     objects that play their rows, or a pool that keeps environments across calls. Raises ValueError
@@ -150,7 +150,7 @@ def evaluate(
     """
     requests = rollout_requests(
         rows,
-        episodes,
+        rollouts,
         rollouts_per_task=rollouts_per_task,
         seed=seed,
         max_rollout_tokens=max_rollout_tokens,
@@ -213,7 +213,7 @@ class Evaluation(BaseModel):
     ci95: Interval | None
     mean_steps: float | None
     regret: float | None
-    episodes: int
+    rollouts: int
     clusters: int
     tasks: int
     reward: float | None
@@ -284,7 +284,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
     parts = _by_path(played)
     low, high = mean_interval(rewards, keys, seed=seed)
     return Evaluation(
-        episodes=len(played),
+        rollouts=len(played),
         tasks=len({rollout.group for rollout, _ in played}),
         clusters=len({_key(rollout, cluster) for rollout, _ in played}),
         failures=len(played) - len(live),

@@ -122,7 +122,7 @@ def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, s
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
         "train": _small_train(plain.train),
         "warm_start": _small_warm_start(config),
-        "eval": config.eval.model_copy(update={"episodes": 2, "rollouts_per_task": 1}),
+        "eval": config.eval.model_copy(update={"rollouts": 2, "rollouts_per_task": 1}),
         "max_seconds": None,
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",

@@ -42,7 +42,7 @@ def held_out_requests(
     ConfigError if it has none."""
     return rollout_requests(
         list(run_tasks(make_env(run), run.data, "eval") if rows is None else rows),
-        run.eval.episodes,
+        run.eval.rollouts,
         rollouts_per_task=run.eval.rollouts_per_task,
         seed=run.eval.seed,
         max_rollout_tokens=max_rollout_tokens,
@@ -150,7 +150,7 @@ class Contestant:
             "env": env.class_path,
             "env_config": env.config.model_dump(),
             "seed": seed,
-            "episodes": len(requests),
+            "rollouts": len(requests),
             "tasks": len({request.group for request in requests}),
             "tasks_digest": hashlib.blake2b(text, digest_size=16).hexdigest(),
             "sampling": None if sampling is None else dataclasses.asdict(sampling),

@@ -131,9 +131,9 @@ class ModelSettings(Section):
 class EvalSettings(Section):
     """The evaluation before and after training."""
 
-    episodes: Count = Field(
+    rollouts: Count = Field(
         default=256,
-        description="Rollouts; each task is played rollouts_per_task times, more often if there "
+        description="In all; each task is played rollouts_per_task times, more often if there "
         "are too few tasks.",
     )
     temperature: NotNegative = Field(default=1.0, description="Of sampled actions; 0 is greedy.")

@@ -129,7 +129,7 @@ class TrainingRun:
         eval_data = run_tasks(self._env, config.data, "eval")
         most = self._settings.max_rollout_tokens
         self._held_out = held_out_requests(config, eval_data, most)
-        self._held_out_text = f"{config.eval.episodes} episodes on held-out tasks"
+        self._held_out_text = f"{config.eval.rollouts} rollouts on held-out tasks"
         self._checkpoint: tuple[int, Path] | None = None
         if config.model.path == TINY:
             settings_of(config)
@@ -348,7 +348,7 @@ class TrainingRun:
             trainer, self._held_out, self._summary.steps, seed=self._config.eval.seed
         )
         self._store(played.rollouts, phase, self._summary.steps)
-        if played.evaluation.failures == played.evaluation.episodes:
+        if played.evaluation.failures == played.evaluation.rollouts:
             errors = self.ranks.gather([rollout.error for rollout in played.rollouts])
             last = str(errors[0]).strip().splitlines()[-1]
             raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")

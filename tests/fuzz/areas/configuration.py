@@ -56,7 +56,7 @@ SETTINGS_AREA = Area("settings", st.deferred(_settings), check_settings)
 PRESET = (files("agentsgym") / "presets" / "quickstart.yaml").read_bytes()
 KEYS = st.sampled_from(
     ["name", "seed", "env", "env_config", "model", "warm_start", "train", "eval",
-     "max_seconds", "threads", "output_dir", "description", "eval.episodes",
+     "max_seconds", "threads", "output_dir", "description", "eval.rollouts",
      "nonsense"]
 )  # fmt: skip
 

@@ -27,7 +27,7 @@ train:
   max_action_tokens: 3
   save_steps: 1
   use_cpu: true
-eval: {episodes: 4}
+eval: {rollouts: 4}
 """
 
 
@@ -104,7 +104,7 @@ def check_run(case: tuple[Damage, str]) -> bool:
         os.chdir(home)
         words = {
             "credit": ["credit", "runs/run"],
-            "eval": ["eval", "runs/run", "--episodes", "2"],
+            "eval": ["eval", "runs/run", "--rollouts", "2"],
             "resume": ["train", "--resume", "runs/run"],
         }[command]
         try:

@@ -260,7 +260,7 @@ def check_engine(script: Script) -> bool:
     }
     batch = run([row, row], agent, script.rollouts, max_rollout_tokens=script.max_rollout_tokens)
     assert not engine._caches.sessions
-    evaluate([row], agent, episodes=2, max_rollout_tokens=script.max_rollout_tokens)
+    evaluate([row], agent, rollouts=2, max_rollout_tokens=script.max_rollout_tokens)
     return _stored_and_credited(batch)
 
 

@@ -67,9 +67,9 @@ COMMANDS = st.sampled_from(["train", "eval", "play", "credit", "envs", "check", 
 WORDS = (
     st.sampled_from(
         ["quickstart", "TwentyQuestions", "Bandit", "agent:optimal", "agent:random", "agent:nope",
-         "builtin:nope", "--env", "--episodes", "--resume", "--output", "--json", "-h", "--seed",
+         "builtin:nope", "--env", "--rollouts", "--resume", "--output", "--json", "-h", "--seed",
          "seed=4294967296", "train=5", "train.num_generations=0", "train.max_steps=x", "nope=1",
-         "env_config.hints=-1", "model=nope", "eval.episodes=0", "train.beta=.nan", "0", "-1",
+         "env_config.hints=-1", "model=nope", "eval.rollouts=0", "train.beta=.nan", "0", "-1",
          "runs/none", ".", "--debug"]
     )
     | TEXTS

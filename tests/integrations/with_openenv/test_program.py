@@ -53,7 +53,7 @@ def test_a_model_is_evaluated_on_a_served_game():
     with program("TwentyQuestions", "split=hints", "hints=2") as (_, url):
         settings = [f"base_url={url}", "eval_split=eval", "eval_tasks=8"]
         done = subprocess.run(
-            [*evaluate, *settings, "--episodes", "8", "--threads", "1"],
+            [*evaluate, *settings, "--rollouts", "8", "--threads", "1"],
             capture_output=True,
             text=True,
             timeout=240,

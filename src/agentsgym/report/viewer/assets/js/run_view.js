@@ -134,7 +134,7 @@ function beforeAfter(summary, titles) {
     ...names(figures, "stop_reasons").map((name) => [
       `ended: ${name}`, (f) => f.stop_reasons[name] ? formatNumber(f.stop_reasons[name]) : "0",
     ]),
-    ["rollouts (failed)", (f) => `${formatNumber(f.episodes)} (${f.failures})`],
+    ["rollouts (failed)", (f) => `${formatNumber(f.rollouts)} (${f.failures})`],
     ["task clusters", (f) => formatNumber(f.clusters)],
     ...names(figures, "environments").map((name) => [
       `${name}: reward`, (f) => {
