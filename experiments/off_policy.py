@@ -32,7 +32,7 @@ from explore_runs import RESULTS, Store, loaded, made_start, measure, remarks, r
 from transformers import PrinterCallback, TrainerCallback
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
-from agentsgym.credit.estimators.episodic import rloo
+from agentsgym.credit.estimators.rloo import rloo
 from agentsgym.evaluation.intervals import mean_interval
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs import load_config

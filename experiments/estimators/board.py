@@ -25,7 +25,7 @@ from experiments.estimators.processes import (
 from agentsgym.credit.advantages import credit_steps, find_estimator
 from agentsgym.credit.estimator import Estimator
 from agentsgym.credit.estimators import ESTIMATORS
-from agentsgym.credit.estimators.episodic import rloo
+from agentsgym.credit.estimators.rloo import rloo
 from agentsgym.credit.table import StepTable
 from agentsgym.types.records import Floats
 

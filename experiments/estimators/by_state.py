@@ -2,7 +2,7 @@
 
 No preset uses them and the board (docs/results/credit-board.md) recommends none. Each is used by
 its dotted path: `train.advantage_estimator=experiments.estimators.by_state.hgpo` in a checkout.
-`baseline` is as in `agentsgym.credit.estimators.by_state`. Biases are medians over the enumerable
+`baseline` is as in `agentsgym.credit.estimators.gigpo`. Biases are medians over the enumerable
 processes of tests/credit/test_bias.py.
 """
 
@@ -22,15 +22,15 @@ from agentsgym.credit.baselines import (
     next_step,
     normalized,
     returns_to_go,
+    rloo_per_rollout,
     state_keys,
 )
-from agentsgym.credit.estimators.by_state import (
+from agentsgym.credit.estimators.gigpo import (
     check_baseline,
     compared,
     group_keys,
     with_episode,
 )
-from agentsgym.credit.estimators.episodic import rloo_per_rollout
 from agentsgym.credit.table import without_rounding
 from agentsgym.types import names
 from agentsgym.types.records import Flags, Floats, Ints

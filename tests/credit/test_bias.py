@@ -13,8 +13,10 @@ from experiments.estimators.by_state import PUBLISHED, action_mean, g2po
 from experiments.estimators.processes import compare
 
 from agentsgym.credit import ESTIMATORS
-from agentsgym.credit.estimators.by_state import gigpo
-from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
+from agentsgym.credit.estimators.gigpo import gigpo
+from agentsgym.credit.estimators.grpo import grpo
+from agentsgym.credit.estimators.rloo import rloo
+from agentsgym.credit.estimators.step_return import step_return
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.estimators.trial_cv import trial_cv
 from credit.enumerable import (

@@ -16,7 +16,9 @@ from experiments.estimators.board import (
 )
 from experiments.estimators.processes import compare, every_group, gradients
 
-from agentsgym.credit.estimators.episodic import grpo, rloo, step_return
+from agentsgym.credit.estimators.grpo import grpo
+from agentsgym.credit.estimators.rloo import rloo
+from agentsgym.credit.estimators.step_return import step_return
 from credit.enumerable import GROUP, expectation, stopping_process
 from credit.test_bias import UNBIASED, of_steps
 

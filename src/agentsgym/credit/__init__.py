@@ -10,7 +10,6 @@ from agentsgym.credit.advantages import (
 )
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.estimators import ESTIMATORS
-from agentsgym.credit.estimators.episodic import placed_rewards
 from agentsgym.credit.table import StepTable, concatenate, table_of
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "concatenate",
     "credit_steps",
     "find_estimator",
-    "placed_rewards",
     "table_of",
     "to_tokens",
 ]

@@ -56,6 +56,32 @@ def _numbered(keys: Keys) -> Ints:
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
 
+# -- baselines of rollouts ------------------------------------------------------------------------
+
+
+def less_group_mean(table: StepTable) -> Floats:
+    """Each rollout's final reward minus its group's mean, the rollout itself included, shape (R,);
+    0 where it is not comparable."""
+    per_rollout = np.zeros(len(table.group))
+    compared = comparable(table)
+    for group in np.unique(table.group[compared]):
+        members = np.flatnonzero((table.group == group) & compared)
+        rewards = table.final_reward[members]
+        per_rollout[members] = without_rounding(rewards - rewards.mean(), table.size[members])
+    return per_rollout
+
+
+def rloo_per_rollout(table: StepTable) -> Floats:
+    """The leave-one-out advantage of each rollout, shape (R,); 0 where it is not comparable."""
+    per_rollout = np.zeros(len(table.group))
+    members = np.flatnonzero(comparable(table))
+    rewards = table.final_reward[members]
+    groups = table.group[members].tolist()
+    baseline = leave_one_out(rewards, members, groups, np.zeros(len(members)))
+    per_rollout[members] = without_rounding(rewards - baseline, table.size[members])
+    return per_rollout
+
+
 # -- which steps belong together -------------------------------------------------------------------
 
 
@@ -126,3 +152,41 @@ def actions_before(table: StepTable) -> Ints:
     before = np.cumsum(actions) - actions
     result: Ints = before - np.repeat(before[episode_starts(table)], episode_lengths(table))
     return result
+
+
+# -- trials ---------------------------------------------------------------------------------------
+
+
+def trial_returns(table: StepTable, gamma: float, trial_gamma: float) -> Floats:
+    """Q_t of each step: what is still to be earned in the trial, shape (N,)."""
+    return returns_to_go(table, gamma) + _later_episodes(table, trial_gamma)
+
+
+def less_start(table: StepTable, to_go: Floats) -> Floats:
+    """`to_go` minus its mean over the group's other rollouts at the start of the same episode,
+    shape (N,)."""
+    live = comparable(table)[table.rollout]
+    groups = table.group[table.rollout]
+    starts = episode_starts(table)
+    keys = [(int(groups[i]), int(table.episode[i]), bool(live[i])) for i in starts]
+    at_start = leave_one_out(to_go[starts], table.rollout[starts], keys, np.zeros(len(starts)))
+    difference = to_go - np.repeat(at_start, np.diff([*starts, len(to_go)]))
+    return np.where(live, without_rounding(difference, table.size[table.rollout]), 0.0)
+
+
+def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:
+    """Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'} for each step, shape (N,)."""
+    starts, counted = episode_starts(table), table.counted
+    ends = [*starts[1:], len(table.reward)][: len(starts)]
+    scores = [float(counted[a:b].sum()) for a, b in zip(starts, ends, strict=True)]
+    later = np.zeros(len(table.reward))
+    after = 0.0
+    for k in range(len(starts) - 1, -1, -1):
+        last = k + 1 == len(starts) or table.rollout[starts[k + 1]] != table.rollout[starts[k]]
+        if last:
+            after = 0.0
+        else:
+            gap = int(table.episode[starts[k + 1]] - table.episode[starts[k]])
+            after = trial_gamma**gap * (scores[k + 1] + after)
+        later[starts[k] : ends[k]] = after
+    return later

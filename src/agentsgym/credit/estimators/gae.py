@@ -3,6 +3,7 @@
 import numpy as np
 
 from agentsgym.credit.baselines import comparable
+from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable
 from agentsgym.types.records import Floats
 
@@ -27,3 +28,15 @@ def gae(table: StepTable, *, gamma: float = 1.0, lam: float = 1.0) -> Floats:
         if i + 1 < len(counted) and table.rollout[i + 1] == table.rollout[i]:
             result[i] += gamma * (value[i + 1] + lam * result[i + 1])
     return np.where(comparable(table)[table.rollout], result, 0.0)
+
+
+ESTIMATOR = Estimator(
+    name="gae",
+    help="what is still to be earned in the rollout, against a critic's value of the step",
+    assign=gae,
+    reads_values=True,
+    variants=(
+        Variant(options={}, error=0.0, turned=0.0),
+        Variant(options={"gamma": 0.99, "lam": 0.9}, error=0.01, turned=0.01),
+    ),
+)

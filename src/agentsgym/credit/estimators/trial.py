@@ -1,9 +1,8 @@
 """Credit across the episodes of a trial: exploration is rewarded by what it makes possible."""
 
-import numpy as np
-
-from agentsgym.credit.baselines import comparable, episode_starts, leave_one_out, returns_to_go
-from agentsgym.credit.table import StepTable, without_rounding
+from agentsgym.credit.baselines import less_start, trial_returns
+from agentsgym.credit.estimator import Estimator, Variant
+from agentsgym.credit.table import StepTable
 from agentsgym.types.records import Floats
 
 
@@ -28,36 +27,9 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
     return less_start(table, trial_returns(table, gamma, trial_gamma))
 
 
-def trial_returns(table: StepTable, gamma: float, trial_gamma: float) -> Floats:
-    """Q_t of each step: what is still to be earned in the trial, shape (N,)."""
-    return returns_to_go(table, gamma) + _later_episodes(table, trial_gamma)
-
-
-def less_start(table: StepTable, to_go: Floats) -> Floats:
-    """`to_go` minus its mean over the group's other rollouts at the start of the same episode,
-    shape (N,)."""
-    live = comparable(table)[table.rollout]
-    groups = table.group[table.rollout]
-    starts = episode_starts(table)
-    keys = [(int(groups[i]), int(table.episode[i]), bool(live[i])) for i in starts]
-    at_start = leave_one_out(to_go[starts], table.rollout[starts], keys, np.zeros(len(starts)))
-    difference = to_go - np.repeat(at_start, np.diff([*starts, len(to_go)]))
-    return np.where(live, without_rounding(difference, table.size[table.rollout]), 0.0)
-
-
-def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:
-    """Σ_{e' > e} trial_gamma^(e'−e) · w_{e'} · R_{e'} for each step, shape (N,)."""
-    starts, counted = episode_starts(table), table.counted
-    ends = [*starts[1:], len(table.reward)][: len(starts)]
-    scores = [float(counted[a:b].sum()) for a, b in zip(starts, ends, strict=True)]
-    later = np.zeros(len(table.reward))
-    after = 0.0
-    for k in range(len(starts) - 1, -1, -1):
-        last = k + 1 == len(starts) or table.rollout[starts[k + 1]] != table.rollout[starts[k]]
-        if last:
-            after = 0.0
-        else:
-            gap = int(table.episode[starts[k + 1]] - table.episode[starts[k]])
-            after = trial_gamma**gap * (scores[k + 1] + after)
-        later[starts[k] : ends[k]] = after
-    return later
+ESTIMATOR = Estimator(
+    name="trial",
+    help="what is still to be earned in the whole trial: later episodes pay for exploring",
+    assign=trial,
+    variants=(Variant(options={}, error=0.0, turned=0.0),),
+)

@@ -7,7 +7,8 @@ from statistics import median_low
 
 import numpy as np
 
-from agentsgym.credit.estimators.trial import less_start, trial_returns
+from agentsgym.credit.baselines import less_start, trial_returns
+from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import Choices, StepTable
 from agentsgym.types.records import Flags, Floats, Ints
 
@@ -115,3 +116,12 @@ def _deciding_tokens(worth: Worth, prefix: Action) -> dict[int, float] | None:
             return None
         values[action[size]] = value
     return values
+
+
+ESTIMATOR = Estimator(
+    name="trial_cv",
+    help='as "trial", without the luck of later actions that others in the group took too',
+    assign=trial_cv,
+    reads_choices=True,
+    variants=(Variant(options={}, error=0.0, turned=0.0),),
+)

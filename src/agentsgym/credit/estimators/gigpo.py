@@ -16,9 +16,10 @@ from agentsgym.credit.baselines import (
     mean_of_others,
     normalized,
     returns_to_go,
+    rloo_per_rollout,
     state_keys,
 )
-from agentsgym.credit.estimators.episodic import rloo_per_rollout
+from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types.records import Floats
 
@@ -78,3 +79,15 @@ def group_keys(table: StepTable) -> Keys:
     """Keys that are equal for all steps of a group that are compared."""
     live = comparable(table)[table.rollout].tolist()
     return list(zip(table.group[table.rollout].tolist(), live, strict=True))
+
+
+ESTIMATOR = Estimator(
+    name="gigpo",
+    help="steps that were taken in the same state against each other",
+    assign=gigpo,
+    variants=(
+        Variant(options={}, error=0.0, turned=0.0),
+        Variant(options={"baseline": "mean"}, error=0.31, turned=0.13),
+        Variant(options={"baseline": "mean_std"}, error=0.38, turned=0.29),
+    ),
+)
