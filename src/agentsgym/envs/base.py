@@ -205,9 +205,10 @@ class MultistepEnv:
         return None
 
     def example_action(self, state: Any) -> str | None:
-        """A legal action in the first state of an episode, for the prompt (`explain_actions`). It
-        must not tell more about the solution than the prompt."""
-        return None
+        """A legal action in the first state of an episode, for the prompt (`explain_actions`); by
+        default the first admissible one. It must not tell more about the solution than the
+        prompt."""
+        return next(iter(self.admissible_actions(state) or ()), None)
 
     # -- names and configuration ----------------------------------------------------------------
 

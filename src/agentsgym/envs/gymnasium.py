@@ -98,7 +98,9 @@ class GymnasiumEnv(SeedTasks):
         if step == 0 and not self.config.explain_actions:
             return f"{self.rules}\n{form}\n\n{state.text}"
         if step == 0:
-            return with_form(f"{self.rules}\n\n{state.text}\n", form, self.example_action(state))
+            return with_form(
+                f"{self.rules}\n\n{state.text}\n", form, self.example_action(state) or ""
+            )
         return (
             f"That named no single action. {form}\n\n{state.text}"
             if state.malformed
@@ -142,10 +144,6 @@ class GymnasiumEnv(SeedTasks):
     def admissible_actions(self, state: Running) -> list[str]:
         """The action words."""
         return list(self.actions)
-
-    def example_action(self, state: Running) -> str:
-        """The first action word."""
-        return next(iter(self.actions))
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -8,11 +8,12 @@ import random
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 
+from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import SeedTasks
 from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
 from agentsgym.types.foreign import truth
@@ -54,17 +55,27 @@ class ReferenceEpisode(NamedTuple):
     steps: int
 
 
+class GameState(TypedDict):
+    """What the states of all games hold: the position in the trial, the number of actions so far,
+    malformed ones included, and the last answer."""
+
+    trial: TrialInfo
+    steps: int
+    reply: str
+
+
 class KnownGame(SeedTasks):
     """A game in which the best action follows from the state.
 
-    A subclass defines `best_action`, `notes` and, if that takes long, `prepare`. Its states are
-    dicts; the base writes the position in the trial to `state["trial"]`, and reads the last answer
-    from `state["reply"]`. They hold what their player may know: of earlier episodes what
-    `_carry_over` takes along, which is called if the episodes carry. Tasks are seeds unless the
-    subclass defines others.
+    A subclass defines `start`, `first_prompt`, `best_action`, `notes` and, if finding the best play
+    takes long, `best_play`. Its states are dicts, `GameState` with what `start` adds. They hold
+    what their player may know: of earlier episodes what `_carry_over` takes along, which is called
+    if the episodes carry. Tasks are seeds unless the subclass defines others.
     """
 
     reflect: ClassVar[str] = "Note what you know."
+    form: str
+    """The form of an action in a sentence (`explain_actions`)."""
 
     @property
     def carries(self) -> bool:
@@ -79,6 +90,14 @@ class KnownGame(SeedTasks):
         return (config.episodes_per_trial, config.free_shots) if self.carries else (1, 0)
 
     @abstractmethod
+    def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """What an episode of a task begins with. Raises ValueError with the task's problem."""
+
+    @abstractmethod
+    def first_prompt(self, state: Any) -> str:
+        """An episode's first prompt, up to the form of an action."""
+
+    @abstractmethod
     def best_action(self, state: Any, kind: str = "best") -> str:
         """The best action in a state, or that of another kind of player. Raises ValueError if the
         trial is too large."""
@@ -90,6 +109,9 @@ class KnownGame(SeedTasks):
     def _carry_over(self, state: Any, last: Any) -> None:
         """Put what the last episode's state knows into the state of a new episode."""
 
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Any:
+        return {**self.start(task_data), "trial": self.trial_info(), "steps": 0, "reply": ""}
+
     def _begin_episode(self, session_id: str, task_data: dict[str, Any], trial: TrialInfo) -> Any:
         state = self._initialize_episode(session_id, task_data)
         state["trial"] = trial.without_state()
@@ -100,6 +122,18 @@ class KnownGame(SeedTasks):
     def episode_of(self, state: Any) -> int:
         """The number of the episode in the trial that its player plays: 0 if nothing carries."""
         return int(state["trial"].episode) if self.carries else 0
+
+    def anchor(self, state: Any, known: object) -> str:
+        """The information state: equal for equal knowledge, in whatever order it was gained."""
+        return f"{self.episode_of(state)}/{state['steps']}/{known}"
+
+    def _format_prompt(self, state: Any, step: int) -> str:
+        if step > 0:
+            return str(state["reply"])
+        prompt = self.first_prompt(state)
+        if not self.config.explain_actions:
+            return prompt
+        return with_form(prompt, self.form, str(self.example_action(state)))
 
     def _format_result(self, state: Any, reward: float) -> str:
         return str(state["reply"])
@@ -118,7 +152,7 @@ class KnownGame(SeedTasks):
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
         """The ValueError with which an episode would begin."""
         try:
-            self._initialize_episode("", dict(task_data))
+            self.start(task_data)
         except ValueError as error:
             return str(error)
         return None
@@ -135,7 +169,7 @@ class KnownGame(SeedTasks):
         try:
             self.prepare(kind, task_data)
         except ValueError:
-            self._initialize_episode("", dict(task_data))  # a bad task is an error all the same
+            self.start(task_data)  # a bad task is an error all the same
             return None
         scored = self.reference_play(task_data, kind)[self.config.free_shots :]
         return sum(episode.reward for episode in scored) / len(scored)
@@ -159,9 +193,15 @@ class KnownGame(SeedTasks):
             played.append(ReferenceEpisode(sum(rewards), win, len(rewards)))
         return played
 
+    @property
+    def best_play(self) -> Any:
+        """The best play of the configured trial. Raises ValueError if the trial is too large."""
+        return None
+
     def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
         """Find the play of a kind of player on a task, by default on one of those held out. Raises
         ValueError if the trial is too large."""
+        _ = self.best_play
 
     def optimal_agent(self) -> Agent:
         """The best player. Raises ConfigError if the trial is too large."""

@@ -8,11 +8,12 @@ differ only by their pulls, which removes luck from their comparison; another ep
 
 import random
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from functools import cached_property
+from typing import Any
 
 from pydantic import Field
 
-from agentsgym.envs.action_text import read_option, with_form
+from agentsgym.envs.action_text import read_option
 from agentsgym.envs.bandit.best_play import (
     Counts,
     FiniteHorizon,
@@ -23,28 +24,24 @@ from agentsgym.envs.bandit.best_play import (
     trial_weights,
 )
 from agentsgym.envs.dataset import read_seed
-from agentsgym.envs.known_game import KnownGame
+from agentsgym.envs.known_game import GameState, KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks
-from agentsgym.types import Agent, TrialInfo, session_seed
+from agentsgym.types import Agent, session_seed
 
 ARM_NAMES = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
 NO_ARM = "No such arm."
 
 
-class ArmsState(TypedDict):
-    """An episode: the task, its position in the trial, the pulls, and the environment's last text.
+class ArmsState(GameState):
+    """An episode: the task, and its pulls.
 
     `carried` counts the earlier episodes if the agent may know them (`carry`), `counts` this one.
-    `steps` counts all actions, including malformed ones.
     """
 
     seed: int
     probabilities: tuple[float, ...]
-    trial: TrialInfo
     carried: Counts
     counts: Counts
-    steps: int
-    reply: str
 
 
 class BanditEnv(KnownGame):
@@ -74,44 +71,32 @@ class BanditEnv(KnownGame):
     config: Settings
     reward_range = (0.0, 1.0)
     reflect = "Note what you know about the arms."
+    form = "Answer with one word only."
 
     def _set_up(self) -> None:
         self.pulls: int = self.config.max_steps_per_episode
         self.prior = (self.config.prior_alpha, self.config.prior_beta)
         self.arm_names = ARM_NAMES[: self.config.arms]
-        self._best_play: FiniteHorizon | None = None
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ArmsState:
+    def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """The arms, and no pulls."""
         seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
-        return ArmsState(
-            seed=seed,
-            probabilities=probabilities,
-            trial=self.trial_info(),
-            carried=no_counts(len(self.arm_names)),
-            counts=no_counts(len(self.arm_names)),
-            steps=0,
-            reply="",
-        )
+        none = no_counts(len(self.arm_names))
+        return {"seed": seed, "probabilities": probabilities, "carried": none, "counts": none}
 
     def _carry_over(self, state: ArmsState, last: ArmsState) -> None:
         state["carried"] = _known(last)
 
-    def _format_prompt(self, state: ArmsState, step: int) -> str:
-        if step > 0:
-            return state["reply"]
+    def first_prompt(self, state: ArmsState) -> str:
+        """The arms, and the number of pulls."""
         *most, last = self.arm_names
         arms, place = f"{', '.join(most)} or {last}", state["trial"].round_line("same arms")
+        rules = f"Pull {arms}; each wins at its own fixed rate. Answer with the name."
         if self.config.explain_actions:
-            rules = f"Choose one: {arms}. Each wins at its own fixed rate. {self.pulls} pulls."
-            form = "Answer with one word only."
-            return with_form(f"{place} {rules}".strip(), form, self.example_action(state))
-        rules = (
-            f"Pull {arms}; each wins at its own fixed rate. "
-            f"Answer with the name. {self.pulls} pulls."
-        )
-        return f"{place} {rules}".strip()
+            rules = f"Choose one: {arms}. Each wins at its own fixed rate."
+        return f"{place} {rules} {self.pulls} pulls.".strip()
 
     def _step_episode(
         self, session_id: str, state: ArmsState, action: str
@@ -125,7 +110,7 @@ class BanditEnv(KnownGame):
         if arm is None:
             after["reply"] = NO_ARM
             info["metrics"] = {"regret": best, "best_arm": 0.0}
-            info |= {"malformed": True, "win": False, "anchor": self._anchor(after)}
+            info |= {"malformed": True, "win": False, "anchor": self.anchor(after, _known(after))}
             return after, 0.0, done, info
         pulled, episode = sum(state["counts"][arm]), state["trial"].episode
         chance = session_seed("bandit", state["seed"], episode, arm, pulled) / 2**63
@@ -134,12 +119,8 @@ class BanditEnv(KnownGame):
         after["reply"] = f"{self.arm_names[arm]} {'won' if success else 'lost'}."
         gap = best - state["probabilities"][arm]
         info["metrics"] = {"regret": gap, "best_arm": float(gap == 0)}
-        info |= {"win": gap == 0, "success": success, "anchor": self._anchor(after)}
+        info |= {"win": gap == 0, "success": success, "anchor": self.anchor(after, _known(after))}
         return after, success / self.pulls, done, info
-
-    def _anchor(self, state: ArmsState) -> str:
-        """The information state: equal for equal knowledge, in whatever order it was gained."""
-        return f"{self.episode_of(state)}/{state['steps']}/{_known(state)}"
 
     # -- the best play --------------------------------------------------------------------------
 
@@ -149,30 +130,19 @@ class BanditEnv(KnownGame):
         episodes carry, else of one episode's."""
         return trial_weights(self.pulls, *self.played_as_one)
 
-    @property
+    @cached_property
     def best_play(self) -> FiniteHorizon:
         """The optimal player of the configured trial. Raises ValueError if it is too large."""
-        self._best_play = self._best_play or FiniteHorizon(
-            len(self.arm_names), self.weights, self.prior
-        )
-        return self._best_play
+        return FiniteHorizon(len(self.arm_names), self.weights, self.prior)
 
     def admissible_actions(self, state: ArmsState) -> list[str]:
         """The arms' names."""
         return list(self.arm_names)
 
-    def example_action(self, state: ArmsState) -> str:
-        """The first arm's name."""
-        return self.arm_names[0]
-
     def best_action(self, state: ArmsState, kind: str = "best") -> str:
         """The best arm's name. Raises ValueError if the trial is too large for exact play."""
         pulled = state["steps"] + self.episode_of(state) * self.pulls
         return self.arm_names[self.best_play.best_arm(_known(state), pulled)]
-
-    def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
-        """Check that exact play is possible."""
-        _ = self.best_play
 
     def notes(self, state: ArmsState) -> str:
         """The counts in words: "red 2 won 1 lost, green 0 won 1 lost"."""

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ from agentsgym.envs.exploration.best_play import (
     News,
     Plan,
 )
-from agentsgym.envs.known_game import KnownGame
+from agentsgym.envs.known_game import GameState, KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Agent, TrialInfo, session_seed
 
@@ -110,23 +110,19 @@ class Case:
     wording: Wording
 
 
-class ExploreState(TypedDict):
-    """An episode: the task, its position in the trial, and what its player may know.
+class ExploreState(GameState):
+    """An episode: the task, and what its player may know.
 
     `hidden` has the value of each fact, `question` what this episode asks. `known` is the evidence
     about each fact from this episode and, if the agent may know them (`carry`), from earlier ones.
-    `made` lists this episode's informing actions; `steps` counts all actions, including malformed
-    ones; `reply` is the last answer, `replies` all answers that `known` comes from.
+    `made` lists this episode's informing actions, `replies` all answers that `known` comes from.
     """
 
     task: Mapping[str, Any]
     hidden: tuple[int, ...]
     question: Question
-    trial: TrialInfo
     known: Beliefs
     made: tuple[Inform, ...]
-    steps: int
-    reply: str
     replies: tuple[str, ...]
 
 
@@ -139,6 +135,7 @@ class ExplorationGame(KnownGame):
     """
 
     config: ExplorationSettings
+    form = "Answer with one action only."
 
     @abstractmethod
     def case(self, task_data: Mapping[str, Any]) -> Case:
@@ -150,20 +147,18 @@ class ExplorationGame(KnownGame):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ExploreState:
+    def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """What is hidden, and nothing known."""
         plan = self.case(task_data).plan
         rng = random.Random(f"explore-{read_seed(task_data)}")
-        return ExploreState(
-            task=task_data,
-            hidden=tuple(rng.randrange(plan.choices) for _ in range(plan.facts)),
-            question=self.question(task_data, 0),
-            trial=self.trial_info(),
-            known=plan.start,
-            made=(),
-            steps=0,
-            reply="",
-            replies=(),
-        )
+        return {
+            "task": task_data,
+            "hidden": tuple(rng.randrange(plan.choices) for _ in range(plan.facts)),
+            "question": self.question(task_data, 0),
+            "known": plan.start,
+            "made": (),
+            "replies": (),
+        }
 
     def _begin_episode(
         self, session_id: str, task_data: dict[str, Any], trial: TrialInfo
@@ -200,13 +195,9 @@ class ExplorationGame(KnownGame):
             "informing": informing,
             "win": win,
             "stop_reason": stop,
-            "anchor": self._anchor(after),
+            "anchor": self.anchor(after, f"{after['question']}/{after['known']}"),
         }
         return after, reward, done, info | ({} if move else {"malformed": True})
-
-    def _anchor(self, state: ExploreState) -> str:
-        """The information state: equal for equal knowledge, in whatever order it was gained."""
-        return f"{self.episode_of(state)}/{state['steps']}/{state['question']}/{state['known']}"
 
     # -- the best play --------------------------------------------------------------------------
 

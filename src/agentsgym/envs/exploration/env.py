@@ -6,7 +6,6 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.base import (
     Case,
@@ -140,17 +139,15 @@ class ExploreEnv(ExplorationGame):
         """A paid action."""
         return self.game.words.example
 
-    def _format_prompt(self, state: ExploreState, step: int) -> str:
-        if step > 0:
-            return state["reply"]
+    def first_prompt(self, state: ExploreState) -> str:
+        """The round, the rules, and what the episode asks for."""
         game, place = self.game, state["trial"].round_line(self.game.words.same)
         asks = game.asks(state["question"])
         if not self.config.explain_actions:
             return " ".join(filter(None, (place, game.words.short.format(n=game.count), asks)))
         actions = "1 action" if self.steps == 1 else f"{self.steps} actions"
         rules = (place, game.hidden(), self._pay(), f"You have {actions}.", asks)
-        form = "Answer with one action only."
-        return with_form(" ".join(filter(None, rules)), form, self.example_action(state))
+        return " ".join(filter(None, rules))
 
     def _pay(self) -> str:
         """What the actions are worth, in words."""

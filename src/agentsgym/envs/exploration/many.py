@@ -8,7 +8,6 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import read_seed
 from agentsgym.envs.exploration.base import (
     Case,
@@ -157,13 +156,14 @@ class ExploreManyEnv(ExplorationGame):
         rng = random.Random(f"explore-{read_seed(task_data)}-{episode}")
         return Question(rng.randrange(self.case(task_data).plan.facts))
 
-    def example_action(self, state: ExploreState) -> str:
-        """A paid action."""
-        return str(self.case(state["task"]).wording.claims[0])
-
     def _format_prompt(self, state: ExploreState, step: int) -> str:
-        if step > 0:
-            return state["reply"]
+        trial = state["trial"]
+        if step == 0 and trial.episode and trial.carry == "full":
+            return self.first_prompt(state)
+        return super()._format_prompt(state, step)
+
+    def first_prompt(self, state: ExploreState) -> str:
+        """The rules and what the episode asks for; the rules only once in a conversation."""
         case, trial = self.case(state["task"]), state["trial"]
         words: Any = case.wording
         kind = "Scored." if trial.scored else "Practice."
@@ -176,10 +176,7 @@ class ExploreManyEnv(ExplorationGame):
         lines += [f"You have {count} actions."] if count > 1 else []
         lines += [f"Looking costs {plan.look_cost:g}."] if plan.look_cost else []
         lines += [f"It lies in {plan.noise:.0%} of the cases."] if plan.noise else []
-        prompt = " ".join(filter(None, lines))
-        if not self.config.explain_actions:
-            return prompt
-        return with_form(prompt, "Answer with one action only.", self.example_action(state))
+        return " ".join(filter(None, lines))
 
     def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
         config = self.config

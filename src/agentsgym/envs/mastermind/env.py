@@ -3,13 +3,13 @@
 import math
 import random
 from collections.abc import Mapping
-from typing import Any, TypedDict
+from functools import cached_property
+from typing import Any
 
 from pydantic import Field
 
-from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import read_seed
-from agentsgym.envs.known_game import KnownGame, episode_weights, members
+from agentsgym.envs.known_game import GameState, KnownGame, episode_weights, members
 from agentsgym.envs.mastermind.best_play import ExactPlayer
 from agentsgym.envs.mastermind.codes import (
     COLORS,
@@ -26,28 +26,25 @@ from agentsgym.envs.mastermind.codes import (
     split_by_hints,
 )
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution
-from agentsgym.types import Agent, TrialInfo
+from agentsgym.types import Agent
 from agentsgym.types.names import ConfigError
 
 MAX_CODES = 1296
 NO_GUESS = "That is no code."
 
 
-class CodeState(TypedDict):
-    """An episode: the task, its position in the trial, and the feedback so far.
+class CodeState(GameState):
+    """An episode: the task, and the feedback so far.
 
     `clues` holds the hints, this episode's guesses and, if the agent may know them (`carry`), those
     of earlier episodes, all with feedback; `possible` is the set of codes that agree with it (bit
-    i: code i). `steps` counts all actions, including malformed ones; `reply` is the last answer.
+    i: code i).
     """
 
     solution: Code
     hints: Clues
-    trial: TrialInfo
     clues: Clues
     possible: int
-    steps: int
-    reply: str
 
 
 class MastermindEnv(KnownGame):
@@ -81,42 +78,31 @@ class MastermindEnv(KnownGame):
             )
         self.color_names = COLORS[: config.colors]
         self.space = CodeSpace(config.colors, config.length)
-        self._best_play: ExactPlayer | None = None
+        # It does not say "code": small models then write a program.
+        self.form = f"Answer with {config.length} color{'s' if config.length > 1 else ''} only."
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> CodeState:
+    def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """The code, and the hints with what they tell."""
         solution, hints = self.read_task(task_data)
         possible = self.space.everything
         for hint, answer in hints:
             possible = self.space.narrow(possible, hint, answer)
-        return CodeState(
-            solution=solution,
-            hints=hints,
-            trial=self.trial_info(),
-            clues=hints,
-            possible=possible,
-            steps=0,
-            reply="",
-        )
+        return {"solution": solution, "hints": hints, "clues": hints, "possible": possible}
 
     def _carry_over(self, state: CodeState, last: CodeState) -> None:
         state["clues"], state["possible"] = last["clues"], last["possible"]
 
-    def _format_prompt(self, state: CodeState, step: int) -> str:
-        if step > 0:
-            return state["reply"]
+    def first_prompt(self, state: CodeState) -> str:
+        """The rules, and the hints one per line."""
         names, explained = self.color_names, self.config.explain_actions
-        example, length = self.example_action(state), self.config.length
-        rules = f"Find the code: {length} of {', '.join(names)}, repeats allowed. "
-        rules += "" if explained else f'Guess like "{example}". '
+        rules = f"Find the code: {self.config.length} of {', '.join(names)}, repeats allowed. "
+        rules += "" if explained else f'Guess like "{self.example_action(state)}". '
         rules += f"{self.config.max_steps_per_episode} guesses."
         hints = [f"{say_code(code, names)}: {say_feedback(f)}" for code, f in state["hints"]]
         lines = [f"{state['trial'].round_line('same code')} {rules}".strip(), *hints]
-        prompt = "\n".join(lines)
-        # It does not say "code": small models then write a program.
-        form = f"Answer with {length} color{'s' if length > 1 else ''} only."
-        return with_form(prompt, form, example) if explained else prompt
+        return "\n".join(lines)
 
     def _format_memory(self, reflection: str) -> str:
         return f"Notes:\n{reflection}"
@@ -138,7 +124,7 @@ class MastermindEnv(KnownGame):
         info = {
             "win": win,
             "stop_reason": "win" if win else "guesses_used",
-            "anchor": self._anchor(after),
+            "anchor": self.anchor(after, sorted({(c, tuple(f)) for c, f in after["clues"]})),
             "metrics": {"consistent": consistent, "bits": bits},
             "informing": after["possible"] != state["possible"],
         }
@@ -146,11 +132,6 @@ class MastermindEnv(KnownGame):
             info["malformed"] = True
         done = win or after["steps"] >= self.config.max_steps_per_episode
         return after, float(win), done, info
-
-    def _anchor(self, state: CodeState) -> str:
-        """The information state: equal for equal feedback, in whatever order."""
-        clues = sorted({(code, tuple(answer)) for code, answer in state["clues"]})
-        return f"{self.episode_of(state)}/{state['steps']}/{clues}"
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -179,17 +160,11 @@ class MastermindEnv(KnownGame):
 
     # -- the best play --------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def best_play(self) -> ExactPlayer:
         """The optimal player of the configured trial. Raises ValueError above 64 codes."""
-        self._best_play = self._best_play or ExactPlayer(
-            self.space, self.config.max_steps_per_episode, episode_weights(*self.played_as_one)
-        )
-        return self._best_play
-
-    def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
-        """Check that exact play is possible."""
-        _ = self.best_play
+        weights = episode_weights(*self.played_as_one)
+        return ExactPlayer(self.space, self.config.max_steps_per_episode, weights)
 
     def admissible_actions(self, state: CodeState) -> list[str]:
         """All codes."""

@@ -6,15 +6,15 @@ import math
 import random
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 
-from agentsgym.envs.action_text import spoken, with_form
+from agentsgym.envs.action_text import spoken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import read_seed
-from agentsgym.envs.known_game import KnownGame, lowest, members
+from agentsgym.envs.known_game import GameState, KnownGame, lowest, members
 from agentsgym.envs.settings import RESERVED, EnvSettings, TasksPerSolution
 from agentsgym.envs.twenty_questions.answerer import (
     Answerer,
@@ -22,11 +22,11 @@ from agentsgym.envs.twenty_questions.answerer import (
     LLMAnswerer,
     TableAnswerer,
 )
-from agentsgym.envs.twenty_questions.best_play import best_play
+from agentsgym.envs.twenty_questions.best_play import BestPlay, best_play
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, load_table
 from agentsgym.envs.twenty_questions.words import matches
 from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.types import Agent, Tokenizer, TrialInfo
+from agentsgym.types import Agent, Tokenizer
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
@@ -43,7 +43,6 @@ _RULES = (
 _SHORT_RULES = (
     "I am thinking of something. Ask yes/no questions. When you know it, guess it, like [word]."
 )
-_FORM = "Answer with one question only."
 _MALFORMED = "That was neither one question nor one guess in square brackets, so nothing happened."
 
 
@@ -51,21 +50,18 @@ Hints = list[tuple[str, bool]]
 Tasks = list[dict[str, Any]]
 
 
-class QuestionsState(TypedDict):
-    """An episode: the secret, the opening hints, the conversation, and the number of actions.
+class QuestionsState(GameState):
+    """An episode: the secret, the opening hints, and the conversation.
 
     `possible` are the secrets of the table that agree with all answers so far (bit i: secret i),
     `carried` those that agree with the answers of earlier episodes, if the agent may know them.
     """
 
-    trial: TrialInfo
     solution: str
     hints: Hints
     history: list[tuple[str, str]]
-    reply: str
     possible: int
     carried: int
-    steps: int
 
 
 class TwentyQuestionsEnv(KnownGame):
@@ -113,6 +109,7 @@ class TwentyQuestionsEnv(KnownGame):
 
     config: Settings
     reward_range = (0.0, 1.0)
+    form = "Answer with one question only."
     # The reward is said after an episode, as in most environments.
     _format_result = MultistepEnv._format_result
     _format_reflection = MultistepEnv._format_reflection
@@ -134,7 +131,6 @@ class TwentyQuestionsEnv(KnownGame):
         self.answerer = self.make_answerer()
         self.blocking = isinstance(self.answerer, LLMAnswerer)  # type: ignore[misc]
         self._phrases = {attribute.key: attribute.phrase for attribute in self.table.attributes}
-        self.best_play = best_play(self.table)
         if self.config.information_reward:
             most = 1.0 + self.config.information_reward * math.log2(len(self.table.secrets))
             self.reward_range = (0.0, most)
@@ -154,7 +150,8 @@ class TwentyQuestionsEnv(KnownGame):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> QuestionsState:
+    def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
+        """The secret and its hints."""
         solution = task_data.get("solution")
         if not isinstance(solution, str) or not solution.strip():
             raise ValueError(f"task_data needs a 'solution' (a word), got {short_repr(task_data)}")
@@ -162,36 +159,31 @@ class TwentyQuestionsEnv(KnownGame):
         possible = self.best_play.everything
         for key, value in hints:
             possible = self.best_play.agreeing(possible, key, value)
-        return QuestionsState(
-            trial=self.trial_info(),
-            solution=self.table.canonical(solution) or solution,
-            hints=hints,
-            history=[],
-            reply="",
-            possible=possible,
-            carried=self.best_play.everything,
-            steps=0,
-        )
+        return {
+            "solution": self.table.canonical(solution) or solution,
+            "hints": hints,
+            "history": [],
+            "possible": possible,
+            "carried": self.best_play.everything,
+        }
 
     def _carry_over(self, state: QuestionsState, last: QuestionsState) -> None:
         state["carried"] = _known(last)
 
     def _format_prompt(self, state: QuestionsState, step: int) -> str:
-        turns = self.config.max_steps_per_episode - step
-        if step > 0:
-            if self.config.answer_style == "echo":
-                return state["reply"]
-            return f"{state['reply']} Turns left: {turns}."
+        prompt, turns = super()._format_prompt(state, step), self.config.max_steps_per_episode
+        counted = step > 0 and self.config.answer_style == "plain"
+        return f"{prompt} Turns left: {turns - step}." if counted else prompt
+
+    def first_prompt(self, state: QuestionsState) -> str:
+        """The rules and the hints; with echoes, a model that needs no rules gets the hints."""
         lines = [self._echo(key, value) for key, value in state["hints"]]
-        explained = self.config.explain_actions
         if self.config.answer_style == "plain":
-            rules = _RULES.format(turns=turns)
+            rules = _RULES.format(turns=self.config.max_steps_per_episode)
             lines = [rules, *(f"Hint: {hint}" for hint in lines)]
-        elif explained:
+        elif self.config.explain_actions:
             lines = [_SHORT_RULES, *lines]
-        if not explained:
-            return "\n".join(lines) or "Go."
-        return with_form("\n".join(lines), _FORM, self.example_action(state))
+        return "\n".join(lines) or "Go."
 
     def _step_episode(
         self, session_id: str, state: QuestionsState, action: str
@@ -309,6 +301,11 @@ class TwentyQuestionsEnv(KnownGame):
         return train, held_out
 
     # -- the players ----------------------------------------------------------------------------
+
+    @property
+    def best_play(self) -> BestPlay:
+        """The most informative questions over the table."""
+        return best_play(self.table)
 
     def best_action(self, state: QuestionsState, kind: str = "best") -> str:
         """The most informative question; the first possible secret if no question separates them,
