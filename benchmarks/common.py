@@ -152,8 +152,8 @@ def rows_of(games: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
 
 def plain_tiny() -> tuple[Any, Any]:
     """A random Llama of 4 layers of width 128 (0.7 M parameters) and its tokenizer."""
-    from agentsgym.training.tiny import build_model, build_tokenizer
-    from agentsgym.training.warm_start_settings import TinySettings
+    from agentsgym.warm_start.settings import TinySettings
+    from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
     rng = random.Random(0)
     lines = [" ".join(rng.choices(_WORDS, k=6)) for _ in range(200)]

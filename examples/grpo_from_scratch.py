@@ -33,8 +33,8 @@ from torch.nn.functional import cross_entropy
 from agentsgym import DirectOutputAgent, MultistepEnv, RolloutBatch, SamplingParams, make
 from agentsgym.credit import advantages
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.training.tiny import build_model, build_tokenizer
 from agentsgym.types import Message, Row
+from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
 TASKS_PER_STEP = 16
 ROLLOUTS_PER_TASK = 8

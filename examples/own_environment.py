@@ -17,7 +17,7 @@ from agentsgym import (
     register,
     task_dataset,
 )
-from agentsgym.training.tiny import build_model, build_tokenizer
+from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
 
 # --- the environment ---

@@ -12,7 +12,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from agentsgym import register
 from agentsgym.integrations.trl import episode_reward, prompt_dataset, rollout_func
-from agentsgym.training.tiny import build_model, build_tokenizer
+from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
 
 def main(steps: int = 60) -> None:

@@ -18,9 +18,9 @@ from agentsgym import (
     task_dataset,
     tool,
 )
-from agentsgym.training.warm_start import warm_start
-from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types.tool_actions import calling
+from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.settings import WarmStartSettings
 
 ITEMS = ("tea", "milk", "bread", "salt")
 QUESTIONS = {"price": "What does {} cost?", "stock": "How many of {} are left?"}

@@ -12,8 +12,8 @@ import tempfile
 
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, SamplingParams, make
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.training.warm_start import warm_start
-from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.settings import WarmStartSettings
 
 
 def main() -> None:

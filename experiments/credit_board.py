@@ -55,10 +55,10 @@ from agentsgym.evaluation.intervals import t_quantile
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.warm_start import warm_start
-from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import Rollout, SamplingParams
 from agentsgym.types.names import import_from_here
+from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results"

@@ -32,7 +32,7 @@ from explore_runs import (
     train,
 )
 
-from agentsgym.training.warm_start_settings import WarmStartSettings
+from agentsgym.warm_start.settings import WarmStartSettings
 
 UPDATES, EVALUATED = 120, 512
 TEACHER_TRIALS = 25_600

@@ -23,12 +23,12 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import load_config
-from agentsgym.runs.stored_games import best_of_groups
-from agentsgym.training.lessons import Batches, GameStream, make_lessons
-from agentsgym.training.tiny import build_model, build_tokenizer
-from agentsgym.training.warm_start import fit, imitate
-from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Agent, Rollout, SamplingParams, Tokenizer
+from agentsgym.warm_start.fit import fit, imitate
+from agentsgym.warm_start.games import GameStream, best_of_groups
+from agentsgym.warm_start.lessons import Batches, make_lessons
+from agentsgym.warm_start.settings import WarmStartSettings
+from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 ACTION_TOKENS = 8

@@ -43,10 +43,10 @@ from agentsgym.evaluation.intervals import t_quantile
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import load_config
-from agentsgym.training.warm_start import WarmStartResult, warm_start
-from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import Message, Rollout, SamplingParams
 from agentsgym.types.records import Floats
+from agentsgym.warm_start.new_model import WarmStartResult, warm_start
+from agentsgym.warm_start.settings import WarmStartSettings
 
 LOOK, GO, NOTE, NOTHING = "look", "go", "Note the box.", "Nothing."
 UNSEEN, ARRIVED = "You see no coin.", "Here are the boxes."

@@ -46,10 +46,6 @@ from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, register
 from agentsgym.envs.program import ProgramEnv
 from agentsgym.evaluation.intervals import wilson
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.training.lessons import Example, epoch_batches, make_lessons
-from agentsgym.training.tiny import build_model
-from agentsgym.training.warm_start import imitate
-from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import (
     EngineStats,
     GenerationRequest,
@@ -57,6 +53,10 @@ from agentsgym.types import (
     Rollout,
     SamplingParams,
 )
+from agentsgym.warm_start.fit import imitate
+from agentsgym.warm_start.lessons import Example, epoch_batches, make_lessons
+from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
+from agentsgym.warm_start.tiny import build_model
 
 NAMES = ("Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gina", "Hugo")
 NAMES += ("Ida", "Jack", "Kim", "Leo", "Mia", "Ned", "Olga", "Pia")

@@ -34,9 +34,9 @@ from agentsgym.envs import EnvPool
 from agentsgym.evaluation import rollout_requests
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.training.warm_start import warm_start
-from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
 from agentsgym.types import Rollout, SamplingParams
+from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
 
 SIZE = 8
 ESTIMATORS = ("rloo", "trial", "trial_cv")

@@ -23,9 +23,9 @@ from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs import MultistepEnv
 from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.training.warm_start import WarmStartResult, warm_start
-from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types import RolloutBatch, SamplingParams
+from agentsgym.warm_start.new_model import WarmStartResult, warm_start
+from agentsgym.warm_start.settings import WarmStartSettings
 
 PRESETS = Path(__file__).resolve().parent.parent / "src/agentsgym/presets"
 MAX_BYTES = 4 * 2**20

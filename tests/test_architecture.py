@@ -27,6 +27,8 @@ HEAVY_PACKAGES = (
     "agentsgym.generation.plain",
     "agentsgym.generation.sampling",
     "agentsgym.training.",
+    "agentsgym.warm_start.fit",
+    "agentsgym.warm_start.induction",
     "agentsgym.runs.callbacks",
     "agentsgym.integrations.axolotl.",
 )

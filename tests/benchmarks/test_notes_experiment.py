@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agentsgym import ScriptedAgent, credit
-from agentsgym.training.tiny import build_tokenizer
+from agentsgym.warm_start.tiny import build_tokenizer
 
 pytest.importorskip("trl")
 

@@ -4,9 +4,9 @@ import pytest
 
 from agentsgym import DirectOutputAgent, ScriptedAgent, make
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.training.tiny import build_tokenizer
 from agentsgym.types import GenerationResult
 from agentsgym.types.tool_actions import NO_ACT, ToolAction, calling
+from agentsgym.warm_start.tiny import build_tokenizer
 from chat_tokenizers import template, tokenizer_for
 from helpers import CountdownEnv
 from rollout.doubles import SumEnv, TextEngine

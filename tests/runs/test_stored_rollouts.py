@@ -22,11 +22,11 @@ from agentsgym.runs.files import (
     rollouts,
 )
 from agentsgym.runs.files.rollouts import KeepRollouts
-from agentsgym.runs.stored_games import rerendered
 from agentsgym.types import RolloutBatch
 from agentsgym.types import text as texts
 from agentsgym.types.text import MASK
 from agentsgym.types.tool_actions import calling, together
+from agentsgym.warm_start.games import rerendered
 from chat_tokenizers import template, tokenizer_for
 from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
 from rollout.doubles import SumEnv

@@ -181,7 +181,7 @@ def byte_tokenizer(chat: bool, tools: bool = False) -> Any:
     tools, or without."""
     from transformers import AutoTokenizer
 
-    from agentsgym.training.tiny import TOOL_TEMPLATE
+    from agentsgym.warm_start.tiny import TOOL_TEMPLATE
 
     tokenizer = AutoTokenizer.from_pretrained(builtin_folder("quickstart"))
     if tools or not chat:

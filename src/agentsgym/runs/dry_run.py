@@ -26,7 +26,7 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
 from agentsgym.runs.train import train_run
 from agentsgym.runs.warm_start import settings_of, warm_starts
-from agentsgym.training.warm_start_settings import CHAT, WarmStartSettings
+from agentsgym.warm_start.settings import CHAT, WarmStartSettings
 
 WIDTH, LAYERS, VOCABULARY = 64, 2, 512
 TURNS, ACTION, ROLLOUTS = 3, 8, 4
@@ -151,7 +151,7 @@ def _small_warm_start(config: RunConfig) -> WarmStartSettings:
 
 def _tokenizer(config: RunConfig) -> tuple[Any, bool]:
     """The model's own tokenizer if it is on this machine, otherwise a small one; and which."""
-    from agentsgym.training.tiny import build_tokenizer
+    from agentsgym.warm_start.tiny import build_tokenizer
 
     path = config.model.path
     local = path.startswith(BUILTIN) or Path(path).is_dir()

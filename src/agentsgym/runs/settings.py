@@ -15,10 +15,10 @@ from pydantic import Field, field_validator, model_validator
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.training.settings import RaySettings, read_own
-from agentsgym.training.warm_start_settings import WarmStartSettings
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count, NotNegative, Positive, Section, Seed, Text, read
 from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
+from agentsgym.warm_start.settings import WarmStartSettings
 
 CHAT, SCRIPTED = "chat:", "agent:"
 TINY, BUILTIN = "tiny", "builtin:"

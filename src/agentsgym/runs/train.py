@@ -47,17 +47,10 @@ from agentsgym.runs.processes import processes_here
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.resuming import check_progress, check_same_data, check_same_run, data_digests
 from agentsgym.runs.settings import TINY, RunConfig
-from agentsgym.runs.signal_check import MOST_TASKS, check_signal, signal_text
+from agentsgym.runs.signal_check import MOST_TASKS, PROBE, check_signal, probe, signal_text
 from agentsgym.runs.sources import load_run
 from agentsgym.runs.trust import check_links, resume_command, trusted
-from agentsgym.runs.warm_start import (
-    EVALUATED,
-    PROBE,
-    WarmStart,
-    probe,
-    settings_of,
-    warm_starts,
-)
+from agentsgym.runs.warm_start import EVALUATED, WarmStart, settings_of, warm_starts
 from agentsgym.training.ranks import Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
 

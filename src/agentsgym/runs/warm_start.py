@@ -6,48 +6,49 @@ killed warm start continues after the last of them; a finished one is not repeat
 """
 
 import json
-from collections import defaultdict
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict
-from itertools import islice
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.dataset import check_row
-from agentsgym.evaluation import default_cluster, rollout_requests
-from agentsgym.evaluation.metrics import record, step_means
+from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
-from agentsgym.rollout import play
 from agentsgym.runs.checkpoints import save_model
-from agentsgym.runs.files import RolloutWriter, RunDirectory, read_file, read_rollouts
+from agentsgym.runs.files import (
+    DamagedFile,
+    NewerFormat,
+    RolloutWriter,
+    RunDirectory,
+    read_file,
+    read_rollouts,
+)
 from agentsgym.runs.files.atomic import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import TINY, RunConfig
-from agentsgym.runs.signal_check import signal_text
-from agentsgym.runs.stored_games import best_of_groups, stored_games, training_files
-from agentsgym.training.warm_start_settings import CHAT, ROLLOUTS, WarmStartSettings
-from agentsgym.types import Agent, Rollout, RolloutRequest, SamplingParams, session_seed
+from agentsgym.runs.signal_check import PROBE, probe, signal_text
+from agentsgym.types import Agent, Rollout, SamplingParams
+from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
+from agentsgym.warm_start.lessons import make_lessons
+from agentsgym.warm_start.settings import CHAT, ROLLOUTS, WarmStartSettings
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
-    from agentsgym.training.warm_start import WarmStartResult
+    from agentsgym.warm_start.new_model import WarmStartResult
 
-GAMES, PROBE, EVALUATED = "warmstart", "probe", "warmstarted"
-"""Phases of its rollouts: the games to imitate, the model's own games on training tasks before and
-after, and the evaluation of the warm-started model."""
+GAMES, EVALUATED = "warmstart", "warmstarted"
+"""Phases of its rollouts: the games to imitate, and the evaluation of the warm-started model."""
 
 _MOST_COMPARED = 100_000  # training rows
-_ROUND = 64  # tasks played before the next are drawn
-_MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
+_BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 def warm_starts(config: RunConfig) -> bool:
@@ -67,7 +68,7 @@ def settings_of(config: RunConfig) -> WarmStartSettings:
 def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     """The model `tiny`, newly made from games of the environment's teacher. Raises ConfigError if
     there is none."""
-    from agentsgym.training.warm_start import warm_start
+    from agentsgym.warm_start.new_model import warm_start
 
     if config.model.lora is not None:
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
@@ -99,33 +100,6 @@ def _teacher(settings: WarmStartSettings, env: MultistepEnv) -> Agent:
         return scripted_agent(env, str(settings.source), seed=settings.seed)
     except ConfigError as error:
         raise ConfigError(f"warm_start.source: {error}") from error
-
-
-def probe(
-    trainer: "GRPOEnvTrainer", rows: Sequence[Mapping[str, Any]], tasks: int, seed: int
-) -> tuple[dict[str, float], list[Rollout]]:
-    """A group of games on each of `tasks` rows, with training's sampling settings, and their
-    figures: `malformed`, `truncated` and the environment's own figures as means per action, and
-    `groups_without_signal`, the share of groups whose rewards are equal. All ranks must call it;
-    the figures are over the games of all, and the rollouts are this rank's."""
-    args = trainer.args
-    requests = rollout_requests(
-        rows,
-        tasks * args.num_generations,
-        rollouts_per_task=args.num_generations,
-        seed=seed,
-        max_rollout_tokens=args.max_rollout_tokens,
-    )
-    collector, step = trainer.collector, trainer.state.global_step
-    rollouts = trainer.play(collector.share(requests), step, collector.train_sampling)
-    played = trainer.ranks.gather([(rollout.group, record(rollout)) for rollout in rollouts])
-    rewards: dict[int, list[float]] = defaultdict(list)
-    for group, one in played:
-        if not one.failed:
-            rewards[group].append(one.reward)
-    equal = sum(not differ(values) for values in rewards.values())
-    figures = step_means([one for _, one in played])
-    return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
 
 
 class WarmStart:
@@ -209,7 +183,7 @@ class WarmStart:
 
     def _check_source(self) -> None:
         if self._settings.source == ROLLOUTS:
-            training_files(str(self._settings.run))
+            _training_files(str(self._settings.run))
         elif self._settings.source != CHAT:
             _teacher(self._settings, self._env)
 
@@ -234,22 +208,68 @@ class WarmStart:
     ) -> Iterator[Sequence[Rollout]]:
         """The games in parts, to be kept as they come, without those that are `done`."""
         if self._settings.source == ROLLOUTS:
-            most, note = trainer.args.max_rollout_tokens, self._progress.note
-            yield stored_games(self._settings, self._codec(trainer), self._selection(), most, note)
+            yield self._recorded_games(trainer)
             return
         with self._player() as agent:
-            yield from self._played_games(trainer, agent, done)
+            yield from play_rounds(
+                self._rows,
+                agent,
+                trainer.collector.envs,
+                self._settings,
+                max_rollout_tokens=trainer.args.max_rollout_tokens,
+                done=done,
+            )
+
+    def _recorded_games(self, trainer: "GRPOEnvTrainer") -> list[Rollout]:
+        """At most `games` games of another run, those with most reward: the best of each group, of
+        equal ones the latest.
+
+        They may come from anybody: only their texts are used, and what no game can contain, or has
+        a row that is too long, is left out with a note. Raises ConfigError if none remains.
+        """
+        settings, note, selected = self._settings, self._progress.note, self._selection()
+        codec, most = self._codec(trainer), trainer.args.max_rollout_tokens
+        folder, games, bad = str(settings.run), list[Rollout](), 0
+        by_step = groupby(_training_files(folder), key=itemgetter(0))
+        for files in reversed([[path for _, path in files] for _, files in by_step]):
+            played = list[Rollout]()
+            for path in files:
+                try:
+                    played += [one.rollout for one in read_file(path) if selected(one.rollout)]
+                except (DamagedFile, NewerFormat) as error:
+                    note(f"warm_start.run: {error}; this file is left out")
+            for game in best_of_groups(played):  # a group may continue in the next file
+                try:
+                    games.append(rerendered(game, codec, most))
+                except _BAD:
+                    bad += 1
+        if bad:
+            of = bad + len(games)
+            note(f"warm_start.run: {bad} of {of} games are left out: damaged or too long")
+        if not games:
+            least = settings.min_reward
+            raise ConfigError(
+                f"warm_start.run: {folder} holds no game of this environment's training tasks"
+                + ("" if least is None else f" with a reward of {least:g}")
+            )
+        return sorted(games, key=lambda game: -game.final_reward)[: settings.games]
 
     def _selection(self) -> Callable[[Rollout], bool]:
-        """Selects games of this environment, but none on a task that only the evaluation has. Of a
-        large training set not every row is read: then none on any task of the evaluation."""
+        """Selects games of this environment with enough reward, but none on a task that only the
+        evaluation has. Of a large training set not every row is read: then none on any task of the
+        evaluation."""
         held_out = {default_cluster(row["task_data"]) for row in self._held_out}
         if len(self._rows) <= _MOST_COMPARED:
             held_out -= {default_cluster(row["task_data"]) for row in self._rows}
-        path = self._env.class_path
-        return lambda game: (
-            game.env_class_path == path and default_cluster(game.task_data) not in held_out
-        )
+        path, least = self._env.class_path, self._settings.min_reward
+
+        def selected(game: Rollout) -> bool:
+            reward = game.final_reward
+            enough = math.isfinite(reward) and (least is None or reward >= least)
+            is_ours = not game.failed and game.env_class_path == path
+            return enough and is_ours and default_cluster(game.task_data) not in held_out
+
+        return selected
 
     @contextmanager
     def _player(self) -> Iterator[Agent]:
@@ -262,46 +282,6 @@ class WarmStart:
         with closing(engine):
             yield DirectOutputAgent(engine, sampling, seed=settings.seed)
 
-    def _played_games(
-        self, trainer: "GRPOEnvTrainer", agent: Agent, done: Sequence[int]
-    ) -> Iterator[list[Rollout]]:
-        """Rounds of games, `games` in all: the best of `best_of` on each drawn task.
-
-        Raises RuntimeError if all games of a round fail, or if none has enough reward for too long.
-        """
-        settings, count, empty = self._settings, sum(done), 0
-        order = _endless(len(self._rows), settings.seed)
-        list(islice(order, _ROUND * len(done)))  # drawn before
-        number = len(done)
-        while count < settings.games:
-            rows = [self._rows[index] for index in islice(order, _ROUND)]
-            requests = [
-                RolloutRequest.of(
-                    check_row(row, group),
-                    group,
-                    index,
-                    session_seed(settings.seed, "warm start", number, group, index),
-                    max_rollout_tokens=trainer.args.max_rollout_tokens,
-                )
-                for group, row in enumerate(rows[: settings.games - count])
-                for index in range(settings.best_of)
-            ]
-            played = play(requests, agent, trainer.collector.envs)
-            live = [rollout for rollout in played if not rollout.failed]
-            if not live:
-                last = str(played[0].error).strip().splitlines()[-1]
-                raise RuntimeError(f"every game of the warm start failed; the first: {last}")
-            least = settings.min_reward
-            best = best_of_groups(live)
-            kept = [game for game in best if least is None or game.final_reward >= least]
-            count, number, empty = count + len(kept), number + 1, 0 if kept else empty + 1
-            yield kept
-            if empty >= _MOST_ROUNDS_WITHOUT:
-                raise RuntimeError(
-                    f"warm_start.min_reward: none of the last {empty * len(requests)} games of "
-                    f"the {settings.source} player had a reward of {least:g}"
-                )
-
     # -- training -------------------------------------------------------------------------------
 
     def _codec(self, trainer: "GRPOEnvTrainer") -> Any:
@@ -310,8 +290,7 @@ class WarmStart:
     def _train(self, trainer: "GRPOEnvTrainer", games: Sequence[Rollout]) -> dict[str, Any]:
         import torch
 
-        from agentsgym.training.lessons import make_lessons
-        from agentsgym.training.warm_start import fit
+        from agentsgym.warm_start.fit import fit
 
         settings = self._settings
         codec = self._codec(trainer)
@@ -368,8 +347,10 @@ class WarmStart:
         return self._folder / "figures.json"
 
 
-def _endless(size: int, seed: int) -> Iterator[int]:
-    """The numbers below `size` again and again, each time in a new order."""
-    rng = np.random.default_rng(seed)
-    while True:
-        yield from map(int, rng.permutation(size))
+def _training_files(folder: str) -> list[tuple[int, Path]]:
+    """Step and file of a run's training rollouts. Raises ConfigError if there are none."""
+    files = RunDirectory(Path(folder)).rollout_files()
+    generations = [(step, path) for phase, step, path in files if phase == "train"]
+    if not generations:
+        raise ConfigError(f"warm_start.run: {folder} holds no training rollouts of a run")
+    return generations

@@ -1,4 +1,4 @@
-"""Training: warm start and GRPO on environments. Importing names from here imports torch."""
+"""Training: GRPO on environments. Importing names from here imports torch."""
 
 from typing import TYPE_CHECKING
 

@@ -6,8 +6,8 @@ from agentsgym import ScriptedAgent
 from agentsgym.checks import check_env
 from agentsgym.envs.program import ProgramEnv
 from agentsgym.tokens import codec_for
-from agentsgym.training.warm_start import warm_start
-from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
+from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
 
 TOOL = {
     "type": "function",

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agentsgym import DirectOutputAgent, tool
-from agentsgym.training.tiny import build_tokenizer
 from agentsgym.types import GenerationResult
 from agentsgym.types.tool_actions import ToolAction, calling, together
+from agentsgym.warm_start.tiny import build_tokenizer
 from chat_tokenizers import template, tokenizer_for
 from fuzz.areas.sessions import RAISED
 from fuzz.oracle import Area

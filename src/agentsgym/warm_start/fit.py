@@ -5,7 +5,6 @@ on games that are stored. The model reads the same kind of transcripts that it w
 learns only from the agent's tokens.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -14,24 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.dataset import tasks_of
 from agentsgym.generation.models import is_adapted
-from agentsgym.training.lessons import (
+from agentsgym.training.loss.batch import hidden_states_at
+from agentsgym.training.loss.layout import pack, padded
+from agentsgym.warm_start.lessons import (
     Batches,
     Example,
-    GameStream,
     Lessons,
     epoch_batches,
     normalize,
-    pad,
     sum_of_weights,
-    target_loss,
 )
-from agentsgym.training.loss.layout import pack
-from agentsgym.training.tiny import build_model, build_tokenizer
-from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types import Agent, Rollout
+from agentsgym.warm_start.settings import WarmStartSettings
 
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Receives (updates done, all updates, {"loss", "lr"} and, once known, "held_out_loss")."""
@@ -39,24 +32,8 @@ Autocast = Callable[[], AbstractContextManager[Any]]
 _NO_SCALER = torch.amp.GradScaler("cpu", enabled=False)
 
 
-def _no_progress(step: int, steps: int, values: Mapping[str, float]) -> None:
+def no_progress(step: int, steps: int, values: Mapping[str, float]) -> None:
     """No progress report."""
-
-
-# -- a new model -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WarmStartResult:
-    """A model, its tokenizer, and figures: `games`, `steps`, `parameters`, `vocabulary`, `loss`
-    (nats per target, mean over the last tenth of the updates), `first_loss`, `tokens_per_action`
-    and `tokens_per_observation` (means, without the template's markers). `games` are those of which
-    the tokenizer was made."""
-
-    model: Any
-    tokenizer: Any
-    figures: dict[str, float]
-    games: tuple[Rollout, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,98 +49,18 @@ class FitResult:
     held_out_losses: Mapping[int, float]
 
 
-def warm_start(
-    env: MultistepEnv,
-    agent: Agent,
-    settings: WarmStartSettings | None = None,
-    seed: int = 0,
-    *,
-    tasks: Sequence[Mapping[str, Any]] | None = None,
-    first: tuple[MultistepEnv, Agent] | None = None,
-    progress: Progress = _no_progress,
-) -> WarmStartResult:
-    """Build a tiny model and its tokenizer from games that `agent` plays.
-
-    `tasks` (default: the environment's training tasks) are played in random order, again and
-    again; in the first `first_steps` updates the training tasks of `first`, an environment and who
-    plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal
-    weights, if the agent's answers depend only on its own seed; the number of torch threads counts
-    as an argument. Raises ValueError without tasks or for a setting without effect, RuntimeError
-    if a game fails.
-    """
-    settings = (settings or WarmStartSettings()).resolved(new_model=True)
-    assert settings.steps is not None and settings.batch_size is not None
-    tasks = list(tasks_of(env, "train")["task_data"]) if tasks is None else list(tasks)
-    if not tasks:
-        raise ValueError("a warm start needs at least one task")
-    stream = GameStream(env, agent, tasks, settings, seed)
-    games = stream.play(settings.tokenizer_games)
-    texts = _texts(games)
-    tokenizer = build_tokenizer(
-        (text for part in texts.values() for text in part),
-        settings.vocab_size,
-        max_token_length=settings.max_token_length,
-        pieces=settings.tokenizer,
-        tools=env.offers_tools,
-    )
-    model = build_model(tokenizer, settings.model, seed)
-    stream.env = env.with_tokenizer(tokenizer)
-    early = stream
-    if first is not None:
-        few, player = first
-        chosen = list(tasks_of(few, "train")["task_data"])
-        early = GameStream(few.with_tokenizer(tokenizer), player, chosen, settings, seed)
-
-    def batch(step: int) -> list[Example]:
-        return (early if step < settings.first_steps else stream).batch(step)
-
-    pad_id = tokenizer.pad_token_id
-    result = imitate(model, batch, settings, pad_id=pad_id, progress=progress)
-    figures = {
-        "games": float(settings.steps * settings.batch_size),
-        "steps": float(settings.steps),
-        "parameters": float(sum(p.numel() for p in model.parameters())),
-        "vocabulary": float(len(tokenizer)),
-        "first_loss": result.first_loss,
-        "loss": result.loss,
-    } | {name: _mean_tokens(tokenizer, part) for name, part in texts.items()}
-    return WarmStartResult(model, tokenizer, figures, games)
-
-
 def imitate(
     model: Any,
     batches: Batches,
     settings: WarmStartSettings,
     *,
     pad_id: int,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> FitResult:
     """Train `model` in place on `steps` of these batches; it ends in evaluation mode."""
     settings = settings.resolved(new_model=True)
     assert settings.steps is not None
     return _Training(model, batches, settings, pad_id, settings.steps).run(progress)
-
-
-def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
-    """What is read and written in games, calls of tools as the tiny template writes them."""
-    texts: dict[str, list[str]] = {"tokens_per_action": [], "tokens_per_observation": []}
-    for message in (one for game in games for e in game.episodes for one in e.messages):
-        if message["role"] == "assistant":
-            calls = [call["function"] for call in message.get("tool_calls", ())]
-            texts["tokens_per_action"] += [json.dumps(call, ensure_ascii=False) for call in calls]
-            if message["content"] or not calls:
-                texts["tokens_per_action"].append(message["content"])
-        elif message["role"] != "system":
-            texts["tokens_per_observation"].append(message["content"])
-    return texts
-
-
-def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
-    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return float(np.mean([len(ids) for ids in encoded]))
-
-
-# -- a pretrained model ----------------------------------------------------------------------------
 
 
 def fit(
@@ -174,7 +71,7 @@ def fit(
     pad_id: int,
     autocast: Autocast = nullcontext,
     scaler: torch.amp.GradScaler = _NO_SCALER,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> FitResult:
     """Train `model` in place on stored games; it ends in evaluation mode with the best weights.
 
@@ -332,3 +229,31 @@ def _optimizer(
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.mean(values)) if values else float("nan")
+
+
+# -- the loss --------------------------------------------------------------------------------------
+
+
+def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """`ids` int64 and `weights` float32, shape (B, T), padded on the right.
+
+    Padding needs no attention mask, because a causal model never attends to later positions.
+    """
+    length = max(example.length for example in examples)
+    ids = padded([example.ids for example in examples], length, pad_id, np.int64)
+    weights = padded([example.weights for example in examples], length, 0.0, np.float32)
+    return torch.from_numpy(ids), torch.from_numpy(weights)
+
+
+def target_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Σ weight · cross-entropy (nats, temperature 1) of each id given the ids before it.
+
+    Both have shape (B, T). Logits are computed at targets only. 0 if there are no targets.
+    """
+    device = next(model.parameters()).device
+    ids, weights = ids.to(device), weights.to(device)
+    targets = weights[:, 1:] > 0
+    with hidden_states_at(model, targets.flatten().nonzero()[:, 0], targets.numel()):
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0].float()
+    losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:][targets], reduction="none")
+    return (losses * weights[:, 1:][targets]).sum()

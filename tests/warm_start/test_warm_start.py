@@ -10,22 +10,21 @@ from test_tiny import SMALL, weights_hash
 
 from agentsgym import MultistepEnv, task_dataset
 from agentsgym.agents import DirectOutputAgent, ScriptedAgent
-from agentsgym.training.lessons import (
+from agentsgym.training.loss.layout import pack
+from agentsgym.types import EngineStats, GenerationResult
+from agentsgym.warm_start.fit import fit, pad, target_loss
+from agentsgym.warm_start.games import GameStream
+from agentsgym.warm_start.lessons import (
     Example,
-    GameStream,
     Lessons,
     epoch_batches,
     examples_of,
     make_lessons,
     normalize,
-    pad,
-    target_loss,
 )
-from agentsgym.training.loss.layout import pack
-from agentsgym.training.tiny import build_tokenizer as build_tiny_tokenizer
-from agentsgym.training.warm_start import fit, warm_start
-from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types import EngineStats, GenerationResult
+from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.settings import WarmStartSettings
+from agentsgym.warm_start.tiny import build_tokenizer as build_tiny_tokenizer
 from helpers import CHATML, CountdownEnv, build_tokenizer, random_llama
 
 NEW = WarmStartSettings(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from agentsgym.training.warm_start_settings import Pieces, TinySettings
+from agentsgym.warm_start.settings import Pieces, TinySettings
 
 PAD, END, USER, SYSTEM, AGENT = "<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>"
 SPECIAL_TOKENS = (PAD, END, USER, SYSTEM, AGENT)
@@ -97,7 +97,7 @@ def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from agentsgym.training.induction import write_induction_heads
+    from agentsgym.warm_start.induction import write_induction_heads
 
     config = config or TinySettings()
     llama = LlamaConfig(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.tokens import codec_for
-from agentsgym.training.tiny import build_model, build_tokenizer
-from agentsgym.training.warm_start_settings import TinySettings, WarmStartSettings
+from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
+from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
 LINES = [
     "Is it electric?",

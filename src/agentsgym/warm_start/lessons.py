@@ -1,25 +1,19 @@
-"""What a warm start learns from: recorded rollouts as supervised examples, and their loss.
+"""What a warm start learns from: recorded rollouts as supervised examples.
 
 Invariant: a target is a token of an action, or one of the tokens with which the chat template ends
 the agent's turn. A model that starts a turn must end it, so the end is a target even where the row
 does not have it yet. Actions that the environment could not read are context, never targets.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
-from agentsgym.envs.base import MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.tokens import Codec
-from agentsgym.training.loss.batch import hidden_states_at
-from agentsgym.training.loss.layout import padded
-from agentsgym.training.warm_start_settings import WarmStartSettings
-from agentsgym.types import Agent, Rollout, Row
+from agentsgym.types import Rollout, Row
 from agentsgym.types.records import Ints
 
 Float32s = npt.NDArray[np.float32]
@@ -162,84 +156,3 @@ def epoch_batches(examples: Sequence[Example], size: int, seed: int) -> Batches:
         return [examples[i] for i in order[number * size : (number + 1) * size]]
 
     return batch
-
-
-class GameStream:
-    """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed. Each
-    pass over the tasks has a new order, and no game is used twice."""
-
-    def __init__(
-        self,
-        env: MultistepEnv,
-        agent: Agent,
-        tasks: Sequence[Mapping[str, Any]],
-        settings: WarmStartSettings,
-        seed: int,
-    ) -> None:
-        self.env = env
-        self._agent = agent
-        self._tasks = tasks
-        self._settings = settings
-        self._rng = np.random.default_rng(seed)
-        self._order: list[int] = []
-        self._batches: Iterator[list[Example]] = iter(())
-
-    def play(self, count: int) -> tuple[Rollout, ...]:
-        """Play `count` games. Raises RuntimeError if one fails."""
-        while len(self._order) < count:
-            self._order += self._rng.permutation(len(self._tasks)).tolist()
-        chosen, self._order = self._order[:count], self._order[count:]
-        rollouts = self.env.run_trial([self._tasks[i] for i in chosen], self._agent).rollouts
-        for rollout in rollouts:
-            if rollout.failed:
-                raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
-        return tuple(rollouts)
-
-    def batch(self, step: int) -> list[Example]:
-        """The next batch; `step` is the number of its update."""
-        batch = next(self._batches, None)
-        if batch is None:
-            self._batches = self._round(step)
-            batch = next(self._batches)
-        return batch
-
-    def _round(self, step: int) -> Iterator[list[Example]]:
-        """A round of games in batches that are drawn without regard to what is in them: clipping
-        weighs batches, and one of like games would tie its weight to what was played."""
-        settings, codec = self._settings, self.env.codec
-        assert settings.steps is not None and settings.batch_size is not None
-        assert codec is not None
-        weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
-        games = self.play(settings.games_per_round)
-        examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
-        order = self._rng.permutation(len(examples)).tolist()
-        for start in range(0, len(order), size):
-            yield [examples[i] for i in order[start : start + size]]
-
-
-# -- the loss --------------------------------------------------------------------------------------
-
-
-def pad(examples: Sequence[Example], pad_id: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """`ids` int64 and `weights` float32, shape (B, T), padded on the right.
-
-    Padding needs no attention mask, because a causal model never attends to later positions.
-    """
-    length = max(example.length for example in examples)
-    ids = padded([example.ids for example in examples], length, pad_id, np.int64)
-    weights = padded([example.weights for example in examples], length, 0.0, np.float32)
-    return torch.from_numpy(ids), torch.from_numpy(weights)
-
-
-def target_loss(model: Any, ids: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Σ weight · cross-entropy (nats, temperature 1) of each id given the ids before it.
-
-    Both have shape (B, T). Logits are computed at targets only. 0 if there are no targets.
-    """
-    device = next(model.parameters()).device
-    ids, weights = ids.to(device), weights.to(device)
-    targets = weights[:, 1:] > 0
-    with hidden_states_at(model, targets.flatten().nonzero()[:, 0], targets.numel()):
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits[0].float()
-    losses = torch.nn.functional.cross_entropy(logits, ids[:, 1:][targets], reduction="none")
-    return (losses * weights[:, 1:][targets]).sum()

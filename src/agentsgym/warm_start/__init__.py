@@ -1,0 +1,1 @@
+"""Warm start: supervised training on recorded games, before reinforcement learning."""

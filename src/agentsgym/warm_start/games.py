@@ -1,0 +1,163 @@
+"""The games of a warm start: those that are played for it, and recorded ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.envs.dataset import check_row
+from agentsgym.rollout import play
+from agentsgym.tokens import Codec, Transcript
+from agentsgym.types import Agent, GenerationResult, Rollout, RolloutRequest, session_seed
+from agentsgym.warm_start.lessons import Example, examples_of, normalize
+from agentsgym.warm_start.settings import WarmStartSettings
+
+_ROUND = 64  # tasks played before the next are drawn
+_MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
+
+
+class GameStream:
+    """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed. Each
+    pass over the tasks has a new order, and no game is used twice."""
+
+    def __init__(
+        self,
+        env: MultistepEnv,
+        agent: Agent,
+        tasks: Sequence[Mapping[str, Any]],
+        settings: WarmStartSettings,
+        seed: int,
+    ) -> None:
+        self.env = env
+        self._agent = agent
+        self._tasks = tasks
+        self._settings = settings
+        self._rng = np.random.default_rng(seed)
+        self._order: list[int] = []
+        self._batches: Iterator[list[Example]] = iter(())
+
+    def play(self, count: int) -> tuple[Rollout, ...]:
+        """Play `count` games. Raises RuntimeError if one fails."""
+        while len(self._order) < count:
+            self._order += self._rng.permutation(len(self._tasks)).tolist()
+        chosen, self._order = self._order[:count], self._order[count:]
+        rollouts = self.env.run_trial([self._tasks[i] for i in chosen], self._agent).rollouts
+        for rollout in rollouts:
+            if rollout.failed:
+                raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
+        return tuple(rollouts)
+
+    def batch(self, step: int) -> list[Example]:
+        """The next batch; `step` is the number of its update."""
+        batch = next(self._batches, None)
+        if batch is None:
+            self._batches = self._round(step)
+            batch = next(self._batches)
+        return batch
+
+    def _round(self, step: int) -> Iterator[list[Example]]:
+        """A round of games in batches that are drawn without regard to what is in them: clipping
+        weighs batches, and one of like games would tie its weight to what was played."""
+        settings, codec = self._settings, self.env.codec
+        assert settings.steps is not None and settings.batch_size is not None
+        assert codec is not None
+        weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
+        games = self.play(settings.games_per_round)
+        examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
+        order = self._rng.permutation(len(examples)).tolist()
+        for start in range(0, len(order), size):
+            yield [examples[i] for i in order[start : start + size]]
+
+
+def play_rounds(
+    rows: Sequence[Mapping[str, Any]],
+    agent: Agent,
+    envs: EnvPool,
+    settings: WarmStartSettings,
+    *,
+    max_rollout_tokens: int | None,
+    done: Sequence[int] = (),
+) -> Iterator[list[Rollout]]:
+    """Rounds of games of `agent`, `games` in all: the best of `best_of` on each drawn row.
+
+    `done` has the number of games of each round that was played before. Raises RuntimeError if all
+    games of a round fail, or if none has enough reward for too long.
+    """
+    count, empty = sum(done), 0
+    order = _endless(len(rows), settings.seed)
+    list(islice(order, _ROUND * len(done)))  # drawn before
+    number = len(done)
+    while count < settings.games:
+        drawn = [rows[index] for index in islice(order, _ROUND)]
+        requests = [
+            RolloutRequest.of(
+                check_row(row, group),
+                group,
+                index,
+                session_seed(settings.seed, "warm start", number, group, index),
+                max_rollout_tokens=max_rollout_tokens,
+            )
+            for group, row in enumerate(drawn[: settings.games - count])
+            for index in range(settings.best_of)
+        ]
+        played = play(requests, agent, envs)
+        live = [rollout for rollout in played if not rollout.failed]
+        if not live:
+            last = str(played[0].error).strip().splitlines()[-1]
+            raise RuntimeError(f"every game of the warm start failed; the first: {last}")
+        least = settings.min_reward
+        best = best_of_groups(live)
+        kept = [game for game in best if least is None or game.final_reward >= least]
+        count, number, empty = count + len(kept), number + 1, 0 if kept else empty + 1
+        yield kept
+        if empty >= _MOST_ROUNDS_WITHOUT:
+            raise RuntimeError(
+                f"warm_start.min_reward: none of the last {empty * len(requests)} games of "
+                f"the {settings.source} player had a reward of {least:g}"
+            )
+
+
+def _endless(size: int, seed: int) -> Iterator[int]:
+    """The numbers below `size` again and again, each time in a new order."""
+    rng = np.random.default_rng(seed)
+    while True:
+        yield from map(int, rng.permutation(size))
+
+
+def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    """The rollout with the highest reward of each group, the first of equal ones."""
+    best: dict[int, Rollout] = {}
+    for rollout in rollouts:
+        known = best.get(rollout.group)
+        if known is None or rollout.final_reward > known.final_reward:
+            best[rollout.group] = rollout
+    return list(best.values())
+
+
+def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) -> Rollout:
+    """The rollout with the rows that a text agent with these words would have got.
+
+    Its own token ids are not read, so the run may be another model's. Raises ValueError if the
+    conversation is not one of a game, or has a row of more than `max_tokens`.
+    """
+    transcript = Transcript(codec)
+    for messages, turns in rollout.conversations():
+        answers = [n for n, message in enumerate(messages, 1) if message["role"] == "assistant"]
+        if [end for _, _, end in turns] != answers:
+            raise ValueError("the conversation has another number of actions than the game")
+        transcript.restart("note" if turns and turns[0][1].index else "episode")
+        for before, (episode, step, end) in zip([0, *answers], turns, strict=False):
+            *conversation, answer = messages[:end]
+            transcript.observe(conversation, end - 1 - before)
+            action = GenerationResult(rollout.session_id, None, None, answer["content"])
+            transcript.act(action, episode.index, step.index, answer)
+    if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
+        raise ValueError("a row is longer than max_rollout_tokens")
+    rows = tuple(
+        row.finished(rollout.session_id, rollout.group, rollout.index, row.spans)
+        for row in transcript.rows
+    )
+    return replace(rollout, rows=rows)

@@ -1,0 +1,106 @@
+"""A new tiny model and its tokenizer, made from games that are played as they are needed."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentsgym.envs.base import MultistepEnv
+from agentsgym.envs.dataset import tasks_of
+from agentsgym.types import Agent, Rollout
+from agentsgym.warm_start.fit import Progress, imitate, no_progress
+from agentsgym.warm_start.games import GameStream
+from agentsgym.warm_start.lessons import Example
+from agentsgym.warm_start.settings import WarmStartSettings
+from agentsgym.warm_start.tiny import build_model, build_tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class WarmStartResult:
+    """A model, its tokenizer, and figures: `games`, `steps`, `parameters`, `vocabulary`, `loss`
+    (nats per target, mean over the last tenth of the updates), `first_loss`, `tokens_per_action`
+    and `tokens_per_observation` (means, without the template's markers). `games` are those of which
+    the tokenizer was made."""
+
+    model: Any
+    tokenizer: Any
+    figures: dict[str, float]
+    games: tuple[Rollout, ...] = ()
+
+
+def warm_start(
+    env: MultistepEnv,
+    agent: Agent,
+    settings: WarmStartSettings | None = None,
+    seed: int = 0,
+    *,
+    tasks: Sequence[Mapping[str, Any]] | None = None,
+    first: tuple[MultistepEnv, Agent] | None = None,
+    progress: Progress = no_progress,
+) -> WarmStartResult:
+    """Build a tiny model and its tokenizer from games that `agent` plays.
+
+    `tasks` (default: the environment's training tasks) are played in random order, again and
+    again; in the first `first_steps` updates the training tasks of `first`, an environment and who
+    plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal
+    weights, if the agent's answers depend only on its own seed; the number of torch threads counts
+    as an argument. Raises ValueError without tasks or for a setting without effect, RuntimeError
+    if a game fails.
+    """
+    settings = (settings or WarmStartSettings()).resolved(new_model=True)
+    assert settings.steps is not None and settings.batch_size is not None
+    tasks = list(tasks_of(env, "train")["task_data"]) if tasks is None else list(tasks)
+    if not tasks:
+        raise ValueError("a warm start needs at least one task")
+    stream = GameStream(env, agent, tasks, settings, seed)
+    games = stream.play(settings.tokenizer_games)
+    texts = _texts(games)
+    tokenizer = build_tokenizer(
+        (text for part in texts.values() for text in part),
+        settings.vocab_size,
+        max_token_length=settings.max_token_length,
+        pieces=settings.tokenizer,
+        tools=env.offers_tools,
+    )
+    model = build_model(tokenizer, settings.model, seed)
+    stream.env = env.with_tokenizer(tokenizer)
+    early = stream
+    if first is not None:
+        few, player = first
+        chosen = list(tasks_of(few, "train")["task_data"])
+        early = GameStream(few.with_tokenizer(tokenizer), player, chosen, settings, seed)
+
+    def batch(step: int) -> list[Example]:
+        return (early if step < settings.first_steps else stream).batch(step)
+
+    result = imitate(model, batch, settings, pad_id=tokenizer.pad_token_id, progress=progress)
+    figures = {
+        "games": float(settings.steps * settings.batch_size),
+        "steps": float(settings.steps),
+        "parameters": float(sum(p.numel() for p in model.parameters())),
+        "vocabulary": float(len(tokenizer)),
+        "first_loss": result.first_loss,
+        "loss": result.loss,
+    } | {name: _mean_tokens(tokenizer, part) for name, part in texts.items()}
+    return WarmStartResult(model, tokenizer, figures, games)
+
+
+def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
+    """What is read and written in games, calls of tools as the tiny template writes them."""
+    texts: dict[str, list[str]] = {"tokens_per_action": [], "tokens_per_observation": []}
+    for message in (one for game in games for e in game.episodes for one in e.messages):
+        if message["role"] == "assistant":
+            calls = [call["function"] for call in message.get("tool_calls", ())]
+            texts["tokens_per_action"] += [json.dumps(call, ensure_ascii=False) for call in calls]
+            if message["content"] or not calls:
+                texts["tokens_per_action"].append(message["content"])
+        elif message["role"] != "system":
+            texts["tokens_per_observation"].append(message["content"])
+    return texts
+
+
+def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
+    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+    return float(np.mean([len(ids) for ids in encoded]))
