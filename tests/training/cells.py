@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from agentsgym.training.loss.batch import make_rollouts
-from agentsgym.types import Rollout, Row, StepSpan
+from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from helpers import CountdownEnv
 from training import reference
 
@@ -46,6 +46,24 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
         error = "boom" if failed else None
         result.append(Rollout("", 0, index, "", {}, {}, (), tuple(parts), error))
     return result
+
+
+def trial_of(index, *actions, free_shots=0, failed=False):
+    """A rollout of one-step episodes in one row: two tokens of context before each action, whose
+    reward is the sum of its tokens' ids over 10."""
+    ids, spans = [], []
+    for episode, action in enumerate(actions):
+        ids += [5, 6, *action]
+        spans.append(StepSpan(episode, 0, len(ids) - len(action), len(ids)))
+    row = Row(f"0-{index}", 0, index, ids, [0.0] * len(ids), tuple(spans))
+    episodes = tuple(
+        Episode(
+            e, (Step(0, "", "", sum(a) / 10, True),), sum(a) / 10, float(e >= free_shots), "done"
+        )
+        for e, a in enumerate(actions)
+    )
+    error = "boom" if failed else None
+    return Rollout(f"0-{index}", 0, index, "Toy", {}, {}, episodes, (row,), error)
 
 
 NORM = 37

@@ -14,7 +14,6 @@ from agentsgym import DirectOutputAgent, register
 from agentsgym.envs import task_dataset
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
-from agentsgym.runs.files import RolloutWriter, TokenRecordWriter
 from helpers import random_llama
 from training.cells import NORM, QUICK, Cell, LettersEnv
 
@@ -27,8 +26,6 @@ CELLS = (
 MASKS = {"icepop": [0.7, 1.4], "dppo": [0.001]}
 """Off-policy masks of the cells."""
 ROLLOUTS = 12
-RECORDED = 3
-"""Rollouts of each process and generation with token records."""
 
 
 class FailingEnv(LettersEnv):
@@ -59,7 +56,7 @@ def tiny_model(tokenizer):
     return random_llama(tokenizer, **shape, **heads).double()
 
 
-def make_trainer(tokenizer, out, env_class=FailingEnv, token_sink=None, given=None, **options):
+def make_trainer(tokenizer, out, env_class=FailingEnv, given=None, **options):
     """A trainer on `FailingEnv`; the same number of rollouts whatever the number of processes.
     `given` are more arguments of the trainer."""
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
@@ -84,7 +81,6 @@ def make_trainer(tokenizer, out, env_class=FailingEnv, token_sink=None, given=No
         task_dataset(env, [{"rewards": [0.0] * (1 + k % 2)} for k in range(5)]),
         tokenizer,
         rollout_sink=lambda rollouts, info: played.extend((info["phase"], r) for r in rollouts),
-        token_sink=token_sink,
         **(given or {}),
     )
     trainer.played = played
@@ -144,27 +140,16 @@ def train(tokenizer, out, processes, **options):
 
 def everything(tokenizer, out, processes):
     """All that is compared, as a dict that torch.save takes."""
-    trainer, gradients = train(
-        tokenizer,
-        out / "a",
-        processes,
-        token_sink=TokenRecordWriter(out / "run"),
-        token_records=RECORDED,
-    )
-    sink, writer = trainer.rollout_sink, RolloutWriter(out / "run")
-    trainer.rollout_sink = lambda *given: (sink(*given), writer(*given))
+    trainer, gradients = train(tokenizer, out / "a", processes)
     trainer.train()
     evaluated = trainer.evaluate()
     result = {
         "rank": trainer.accelerator.process_index,
-        "processes": trainer.accelerator.num_processes,
         "gradients": gradients.seen,
         "weights": weights(trainer),
         "played": played(trainer, "train"),
         "evaluated": played(trainer, "eval"),
         "metrics": evaluated,
-        "sessions": {rollout.session_id for phase, rollout in trainer.played if phase == "train"},
-        "stored": (str(out / "run"), len(trainer.played)),
     }
     result["ahead"] = ahead(tokenizer, out / "ahead", processes)
     cells = [cell(tokenizer, out / "c", processes, 1 + k % 2, *c) for k, c in enumerate(CELLS)]

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from agentsgym.generation.embedded.precision import ModelCopy
-from agentsgym.training.engines import sampling_dtype
 
 
 def entries(trainer):
@@ -57,13 +56,6 @@ def _logprobs_in_bfloat16(trainer, rows):
         logps = logits[:-1].float().log_softmax(-1).gather(1, ids[1:, None])[:, 0]
         parts.append(logps[torch.tensor(row.agent_token_mask[1:]) > 0])
     return torch.cat(parts)
-
-
-def test_without_mixed_precision_the_engine_samples_from_the_weights_themselves(make_trainer):
-    trainer = make_trainer(max_steps=1)
-    assert sampling_dtype(trainer.accelerator) is None
-    (entry,) = entries(trainer)
-    assert entry["sampler/logp_difference"] < 1e-5
 
 
 def test_an_adapter_trains_in_bfloat16(make_trainer):

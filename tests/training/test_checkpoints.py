@@ -116,14 +116,6 @@ def test_a_run_that_ended_within_a_generation_goes_on_at_the_next_boundaries(
     assert list(trainer.played.steps()) == [4, 6]
 
 
-def test_a_run_that_has_made_all_its_steps_makes_no_more(make_trainer, tmp_path):
-    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
-    make_trainer(**options).train()
-    trainer = make_trainer(**options)
-    trainer.train(resume_from_checkpoint=str(tmp_path / "out" / "checkpoint-2"))
-    assert trainer.state.global_step == 2 and not trainer.played
-
-
 def test_a_second_training_plays_anew(make_trainer):
     """Nothing of the first one's last generation is left."""
     trainer = make_trainer(num_iterations=3, max_steps=4)

@@ -11,24 +11,9 @@ from agentsgym.credit import credit_steps, table_of
 from agentsgym.envs import task_dataset
 from agentsgym.training.advantages import ChoiceScorer
 from agentsgym.training.loss.logprobs import Scorer
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from helpers import CountdownEnv
 from training import reference
-
-
-def trial_of(index, *actions, free_shots=0, failed=False):
-    """A rollout of one-step episodes in one row: two tokens of context before each action."""
-    ids, spans = [], []
-    for episode, action in enumerate(actions):
-        ids += [5, 6, *action]
-        spans.append(StepSpan(episode, 0, len(ids) - len(action), len(ids)))
-    row = Row(f"0-{index}", 0, index, ids, [0.0] * len(ids), tuple(spans))
-    episodes = tuple(
-        Episode(e, (Step(0, "", "", float(sum(a)), True),), 0.0, float(e >= free_shots), "done")
-        for e, a in enumerate(actions)
-    )
-    error = "boom" if failed else None
-    return Rollout(f"0-{index}", 0, index, "Toy", {}, {}, episodes, (row,), error)
+from training.cells import trial_of
 
 
 @pytest.fixture

@@ -8,24 +8,8 @@ import torch
 
 from agentsgym.credit import credit_steps, table_of
 from agentsgym.envs import task_dataset
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from helpers import CountdownEnv
-
-
-def trial_of(index, *actions, failed=False):
-    """A rollout of one-step episodes in one row: two tokens of context before each action, whose
-    reward is the sum of its tokens' ids over 10."""
-    ids, spans = [], []
-    for episode, action in enumerate(actions):
-        ids += [5, 6, *action]
-        spans.append(StepSpan(episode, 0, len(ids) - len(action), len(ids)))
-    row = Row(f"0-{index}", 0, index, ids, [0.0] * len(ids), tuple(spans))
-    episodes = tuple(
-        Episode(e, (Step(0, "", "", sum(a) / 10, True),), sum(a) / 10, 1.0, "done")
-        for e, a in enumerate(actions)
-    )
-    error = "boom" if failed else None
-    return Rollout(f"0-{index}", 0, index, "Toy", {}, {}, episodes, (row,), error)
+from training.cells import trial_of
 
 
 @pytest.fixture
@@ -118,7 +102,3 @@ def test_a_resumed_run_equals_the_undisturbed_one(make, tiny_llama, tmp_path):
     again, others = run(str(tmp_path / "out" / "checkpoint-2"))
     assert values == again
     assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
-
-
-def test_other_estimators_have_no_critic(make_trainer):
-    assert make_trainer().critic is None

@@ -285,17 +285,6 @@ def test_each_kind_has_an_order_of_its_own(make_trainer, chat_tokenizer, shuffle
     assert (orders[0] == orders[1]) is not shuffled
 
 
-def test_another_task_for_a_group_without_signal_is_of_its_kind(make_trainer, chat_tokenizer):
-    options = {"zero_signal_groups": "resample", "max_resample_rounds": 1, "max_steps": 2}
-    trainer = make_trainer(dataset=families(chat_tokenizer), curriculum="family", **options)
-    trainer.train()
-    for entry, rollouts in zip(
-        trainer.state.log_history, trainer.played.steps().values(), strict=False
-    ):
-        kinds = [r.task_data["family"] for r in rollouts[::4]]
-        assert kinds.count("same") / 2 == entry["curriculum/share/same"]
-
-
 def test_a_resumed_run_takes_the_same_course(make_trainer, chat_tokenizer, tiny_llama, tmp_path):
     """Also where a checkpoint lies between the updates of generations."""
     options = {

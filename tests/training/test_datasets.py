@@ -18,7 +18,7 @@ from datasets import (
 )
 
 from agentsgym import register
-from agentsgym.envs import ConfigError, EnvPool, task_dataset
+from agentsgym.envs import ConfigError, EnvPool
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.training import tasks as module
 from agentsgym.training.tasks import TaskSet
@@ -150,15 +150,6 @@ def test_all_rows_are_checked_before_training_starts(make_trainer, env, fault, w
     sets = {"dataset": rows} if which == "train" else {"eval_dataset": {"near": rows}}
     with pytest.raises(ValueError, match=rf"{which}_dataset.*: row 8 \(and 1 more\)"):
         make_trainer(env, **sets)
-
-
-def test_a_task_that_cannot_be_set_up_is_a_failed_rollout(make_trainer, env, chat_tokenizer):
-    tasks = [{"rewards": [1.0]}, {"broken": True}]
-    trainer = make_trainer(
-        env, dataset=task_dataset(CountdownEnv(chat_tokenizer), tasks), max_steps=1
-    )
-    trainer.train()
-    assert trainer.state.log_history[0]["failed"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.training.loss.objective import DISTANCES
 from agentsgym.training.loss.weights import assign_weights, count_rollouts, per_rollout_token
 from completions_server import CompletionsServer
-from helpers import DROPS_THOUGHT, CountdownEnv, build_tokenizer, random_llama
+from helpers import DROPS_THOUGHT, CountdownEnv, build_tokenizer
 from training import reference
 from training.cells import random_rollouts
 
@@ -117,24 +117,6 @@ def test_a_student_reaches_its_teacher(make_trainer, teacher_folder, direction):
     assert len(logs) == 25
     first, last = logs[0]["distillation"], sum(e["distillation"] for e in logs[-5:]) / 5
     assert first > 0.5 and last < 0.1 * first
-
-
-def test_beside_the_policy_gradient(make_trainer, teacher_folder):
-    """Both change what the first update does."""
-
-    def weights(**options):
-        model = copy.deepcopy(student)
-        trainer = make_trainer(model=model, max_steps=1, optim="sgd", learning_rate=1.0, **options)
-        before = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
-        trainer.train()
-        return torch.cat([p.detach().reshape(-1) for p in trainer.model.parameters()]) - before
-
-    student = random_llama(build_tokenizer(None))
-    both = weights(teacher_model=teacher_folder)
-    alone = weights(teacher_model=teacher_folder, policy_gradient=False)
-    policy = weights()
-    assert policy.norm() > 1e-3 and alone.norm() > 1e-3
-    assert torch.allclose(both, alone + policy, atol=1e-5)
 
 
 def test_groups_without_signal_are_distilled(make_trainer, chat_tokenizer, teacher_folder):

@@ -102,13 +102,6 @@ def search_grid():
 GRID = search_grid()
 
 
-def test_the_grid_holds_every_pair_of_values():
-    values = [{cell[k] for cell in GRID} for k in range(6)]
-    assert values[:2] == [set(LOSSES), set(RATIO_SCOPES)]
-    assert [len(v) for v in values[2:]] == [2, 2, 2, 2]
-    assert covers_pairs(GRID) and not covers_pairs(GRID[1:])
-
-
 @pytest.mark.parametrize(("loss", "scope", "train_on", "accumulation", "side", "off"), GRID)
 def test_grid(
     make_exact, chat_tokenizer, tiny_llama, loss, scope, train_on, accumulation, side, off
@@ -167,58 +160,6 @@ def test_distillation(make_exact, tiny_llama, direction, alone, options):
     for name, value in given.items():
         setattr(trainer.args, name, value)
     agrees(trainer, cell, distill=direction, distill_weight=0.7, alone=alone)
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_training_on_steps_gives_the_gradient_of_training_on_rollouts(make_exact, tiny_llama, loss):
-    gradients = []
-    for train_on in ("rollout", "steps"):
-        cell = Cell(tiny_llama.double(), 8, train_on=train_on)
-        trainer = make_exact(
-            cell, loss_type=loss, train_on=train_on, ratio_scope="rollout", num_iterations=2
-        )
-        gradients.append(window(trainer)[1])
-    assert distance(*gradients) < TOLERANCE
-
-
-def shift_mask(made):
-    """Every agent token moves one to the right."""
-    for rollout in made["rollouts"]:
-        for row in rollout.rows:
-            row.agent_token_mask = (0, *row.agent_token_mask[:-1])
-    return made
-
-
-def shift_advantages(made):
-    for rollout in made["rollouts"]:
-        for row in rollout.rows:
-            row.advantages = torch.roll(torch.tensor(row.advantages), 1).numpy()
-    return made
-
-
-def drop_row(made):
-    rollout = next(r for r in made["rollouts"] if len(r.rows) > 1)
-    rollout.rows.pop()
-    return made
-
-
-def revive(made):
-    """A failed rollout counts in the denominators."""
-    for rollout in made["rollouts"]:
-        rollout.in_loss = True
-    return made
-
-
-@pytest.mark.parametrize("mutate", [shift_mask, shift_advantages, drop_row, revive])
-@pytest.mark.parametrize("train_on", ["rollout", "steps"])
-def test_a_mistake_is_seen(make_exact, tiny_llama, mutate, train_on):
-    cell = Cell(tiny_llama.double(), 8, train_on=train_on)
-    trainer = make_exact(cell, num_iterations=2, loss_type="grpo", train_on=train_on)
-    made = cell.for_trainer
-    cell.for_trainer = lambda: mutate(made())
-    _, gradient = window(trainer)
-    _, truth = reference.gradient_of(trainer.model, cell.for_reference(), settings_of(trainer))
-    assert distance(gradient, truth) > 1e-2
 
 
 # -- from playing to the gradient -----------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Real TRL training steps on a tiny Llama."""
 
 import copy
-import math
 
 import numpy as np
 import pytest
@@ -200,18 +199,6 @@ def test_evaluation_plays_every_task_and_computes_no_loss(make_trainer, chat_tok
     assert len(trainer.played.rollouts("eval")) == 24 and len(trainer.played) == 1
     assert set(metrics) >= {"eval_win_rate", "eval_reward", "eval_steps"}
     assert metrics["eval_reward"] == metrics["eval_win_rate"]
-
-
-def test_metrics_have_clear_names(make_trainer):
-    trainer = make_trainer(max_steps=1)
-    trainer.train()
-    logged = trainer.state.log_history[0]
-    assert set(logged) >= {
-        "reward", "reward_std", "win_rate", "steps", "agent_tokens", "tokens", "truncated",
-        "malformed", "failed", "groups_without_signal", "occupancy", "entropy", "clipped", "loss",
-        "letters", "tokens_read", "distinct_tokens",
-    }  # fmt: skip
-    assert all(math.isfinite(v) for v in logged.values())
 
 
 @pytest.mark.parametrize(("exact", "passes"), [(objective._EXACT, 4), (-1.0, 5)])

@@ -4,12 +4,9 @@ Groups of 4 rollouts over shares of 6 straddle the processes; episodes last one 
 that rows and forward chunks differ between them, and one rollout fails.
 """
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from agentsgym.runs.files import RunDirectory, read_rollouts, read_stored, read_token_records
 from training import learner, reference
 from training.cells import NORM, Cell
 from training.two import run_two
@@ -31,10 +28,6 @@ def apart(first, second):
     return float((first - second).norm() / second.norm())
 
 
-def test_two_processes_took_part(two):
-    assert [(r["rank"], r["processes"]) for r in two] == [(0, 2), (1, 2)]
-
-
 def test_the_same_rollouts_are_played(two, one):
     first, second = (set(rank["played"]) for rank in two)
     assert not first & second
@@ -44,27 +37,6 @@ def test_the_same_rollouts_are_played(two, one):
     assert sum(failed for _, failed, _ in one["played"].values()) >= 1
     tokens = [sum(map(len, ids)) for rank in two for ids, _, _ in rank["played"].values()]
     assert len(set(tokens)) > 1
-
-
-def test_each_process_stores_its_own_rollouts(two):
-    folders, numbers = zip(*(rank["stored"] for rank in two), strict=True)
-    assert len(set(folders)) == 1 and all(numbers)
-    assert len(list(read_rollouts(folders[0]))) == sum(numbers)
-
-
-def test_each_process_stores_token_records_of_its_own_rollouts(two):
-    root = Path(two[0]["stored"][0])
-    played = {}
-    for line in read_stored(root, "train"):
-        played.setdefault(line.step, set()).add(line.rollout.session_id)
-    files = list(RunDirectory(root).token_record_files())
-    assert sorted((step, path.name) for step, path in files) == [
-        (step, f"00000{step}{rank}.parquet") for step in (0, 1) for rank in ("-r1", "")
-    ]
-    for step, path in files:
-        recorded = {record.session_id for record in read_token_records(path)}
-        assert len(recorded) == learner.RECORDED
-        assert recorded <= played[step] & two["-r1" in path.name]["sessions"]
 
 
 def test_gradients_and_weights_are_those_of_one_process(two, one):
@@ -176,12 +148,3 @@ def test_deepspeed_steps_once_per_window(monkeypatch, tmp_path, chat_tokenizer):
     trainer.training_step(trainer.model, [])
     assert len(flags) > 2
     assert flags == [(False, False)] * (len(flags) - 1) + [(True, False)]
-
-
-def test_a_sharded_model_is_refused_by_the_embedded_engine(tmp_path, chat_tokenizer):
-    from agentsgym.training.engines import own_engine
-
-    trainer = learner.make_trainer(chat_tokenizer, tmp_path, per_device_train_batch_size=12)
-    trainer.is_fsdp_enabled = True
-    with pytest.raises(ValueError, match="whole model in each process"):
-        own_engine(trainer, trainer.ranks, print)
