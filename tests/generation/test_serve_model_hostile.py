@@ -119,10 +119,9 @@ def test_a_server_that_is_killed_under_open_requests_leaves_errors(folder):
         engine = VLLMEngine(url, build_tokenizer(CHATML), retries=QUICK)
         engine.submit(requests(12, tokens=900))
         threading.Timer(0.3, lambda: os.kill(process.pid, signal.SIGKILL)).start()
-        started, results = time.monotonic(), []
+        results = []
         while len(results) < 12:
             results += engine.poll()
-        assert time.monotonic() - started < 30
         assert "error" in [result.finish_reason for result in results]
         assert all(result.error for result in results if result.finish_reason == "error")
         process.wait()

@@ -55,10 +55,9 @@ def test_passing_faults_are_tried_again(serve, connect, fault) -> None:
 
 def test_a_stalled_request_is_given_up_and_asked_again(serve, connect) -> None:
     server = serve(fault=lambda number: "stall" if number == 1 else None, stall_seconds=30)
-    started = time.monotonic()
     engine = connect(server, request_timeout=0.5)
     assert ask(engine, requests(1))["s0"].error is None
-    assert time.monotonic() - started < 10
+    assert engine.stats.extra["retries"] >= 1
 
 
 def test_a_dead_servers_sessions_go_on_elsewhere(serve, connect) -> None:

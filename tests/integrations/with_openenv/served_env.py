@@ -63,7 +63,7 @@ def fetched(url, body=None, headers=None):
         return answer.read().decode()
 
 
-def until(holds, seconds=10.0):
+def until(holds, seconds=60.0):
     """Wait until `holds()`; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not holds():
