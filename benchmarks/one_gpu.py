@@ -253,8 +253,8 @@ def _sampled_by_vllm(
     requests: Sequence[Any],
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    from agentsgym.generation import VLLMEngine
     from agentsgym.generation.settings import ServedModel
+    from agentsgym.generation.vllm import VLLMEngine
     from agentsgym.generation.vllm.launcher import Device, VLLMServers
 
     served = ServedModel(

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         task_dataset,
         tool,
     )
-    from agentsgym.envs.twenty_questions import TwentyQuestionsEnv
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
     from agentsgym.types import Agent, PrivilegedAgent, RolloutBatch, SamplingParams, TrialInfo
 
@@ -40,7 +39,6 @@ _HOMES = {
     "ScriptedAgent": "agentsgym.agents",
     "ToolEnv": "agentsgym.envs",
     "TrialInfo": "agentsgym.types",
-    "TwentyQuestionsEnv": "agentsgym.envs.twenty_questions",
     "make": "agentsgym.envs",
     "register": "agentsgym.envs",
     "task_dataset": "agentsgym.envs",
@@ -76,6 +74,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
+    if name.endswith("Env"):  # the class of an environment of the package
+        registry = importlib.import_module("agentsgym.envs.registry")
+        return registry.class_named(name)
     if importlib.util.find_spec(f"agentsgym.{name}") is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"agentsgym.{name}")

@@ -19,9 +19,9 @@ import torch
 
 import helpers
 from agentsgym.child_process import free_ports
-from agentsgym.generation import EngineUnavailable, VLLMEngine
+from agentsgym.generation import EngineUnavailable
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import holding
+from agentsgym.generation.vllm import VLLMEngine, holding
 from agentsgym.generation.vllm.holding import ServerHeld
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate

@@ -11,7 +11,8 @@ pytest.importorskip("transformers")
 
 from generation_helpers import QUICK, build_model, build_tokenizer  # noqa: E402  # needs torch
 
-from agentsgym.generation import EmbeddedEngine, VLLMEngine  # noqa: E402  # needs torch
+from agentsgym.generation import EmbeddedEngine  # noqa: E402  # needs torch
+from agentsgym.generation.vllm import VLLMEngine  # noqa: E402  # needs torch
 from completions_server import CompletionsServer  # noqa: E402  # needs torch
 
 

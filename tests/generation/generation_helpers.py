@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import transformers
 
-from agentsgym.generation import VLLMEngine
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.http import Retries
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from family_models import TINY_SHAPE
 

@@ -6,8 +6,9 @@ import pytest
 import transformers
 from generation_helpers import assert_exact, build_model
 
-from agentsgym.generation import EmbeddedEngine, PlainEngine, UnsupportedModelError
+from agentsgym.generation import EmbeddedEngine, UnsupportedModelError
 from agentsgym.generation.embedded.attention import ATTENTION_NAME, packed_attention_on
+from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 from family_models import TINY_SHAPE
 

@@ -7,8 +7,10 @@ import pytest
 
 from agentsgym import DirectOutputAgent
 from agentsgym.checks.tokens import check_tokens
-from agentsgym.generation import EmbeddedEngine, PlainEngine, VLLMEngine
+from agentsgym.generation import EmbeddedEngine
+from agentsgym.generation.plain import PlainEngine
 from agentsgym.generation.serving.listening import ServerThread
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.runs.serve_model import application
 from agentsgym.tokens import codec_for
 from agentsgym.types import SamplingParams

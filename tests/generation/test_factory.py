@@ -9,7 +9,7 @@ import pytest
 from generation_helpers import build_model
 from typing_extensions import get_protocol_members
 
-from agentsgym.generation import EmbeddedEngine, PlainEngine, UnsupportedModelError, factory
+from agentsgym.generation import EmbeddedEngine, UnsupportedModelError, factory
 from agentsgym.generation.factory import (
     ENGINES,
     EngineEntry,
@@ -17,6 +17,7 @@ from agentsgym.generation.factory import (
     make_engine,
     make_trainable,
 )
+from agentsgym.generation.plain import PlainEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import Engine, TrainableEngine
 from chat_server import ChatServer

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
+from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm import launcher
 from agentsgym.generation.vllm.launcher import (
     Device,
@@ -20,6 +20,7 @@ from agentsgym.generation.vllm.launcher import (
     serve_command,
     serve_environment,
 )
+from agentsgym.generation.vllm.weight_files import ServedModel
 from vllm_program import alive, assert_gone, pids, write_program
 
 MODEL = ServedModel(folder="/models/m", name="m", dtype="float32", longest=512)
@@ -29,7 +30,7 @@ PARENT = """
 import signal
 import sys
 from pathlib import Path
-from agentsgym.generation.settings import ServedModel
+from agentsgym.generation.vllm.weight_files import ServedModel
 from agentsgym.generation.vllm.launcher import VLLMServers
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 model = ServedModel(folder="m", name="m", dtype="float32")
@@ -50,7 +51,8 @@ def test_servers_leave_a_gpu_to_a_learner_only_where_one_learns(
         launcher, "VLLMServers", lambda *_, **more: given.update(more) or Mock(urls=(), key="key")
     )
     settings = EngineSettings(launch=len(expected))
-    parts = EngineParts(served=lambda _: MODEL, directory=lambda: tmp_path, learns=learns)
+    monkeypatch.setattr(launcher, "served_model", lambda *_: MODEL)
+    parts = EngineParts(served=lambda: None, directory=lambda: tmp_path, learns=learns)
     launcher.launched(settings, parts)
     assert sorted(given["devices"], key=str) == expected
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from generation_helpers import assert_exact, build_model, play
 
-from agentsgym.generation import EmbeddedEngine, PlainEngine
+from agentsgym.generation import EmbeddedEngine
+from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 
 

@@ -13,8 +13,8 @@ import torch
 from generation_helpers import QUICK, ask, assert_exact, requests
 
 from agentsgym.child_process import free_ports
-from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.weights import WeightSyncError
 from agentsgym.types import GenerationRequest, WeightUpdate
 from agentsgym.types.requests import is_context_overflow

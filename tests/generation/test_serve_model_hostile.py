@@ -17,8 +17,8 @@ import pytest
 from generation_helpers import QUICK, requests
 
 from agentsgym.child_process import free_ports
-from agentsgym.generation import VLLMEngine
 from agentsgym.generation.serving.listening import ServerThread
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
 from helpers import CHATML, build_tokenizer, random_llama

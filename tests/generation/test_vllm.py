@@ -5,7 +5,8 @@ import time
 import pytest
 from generation_helpers import QUICK, ask, assert_exact, requests
 
-from agentsgym.generation import EngineUnavailable, VLLMEngine
+from agentsgym.generation import EngineUnavailable
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.protocol import (
     MalformedAnswer,
     read_completion,

@@ -9,8 +9,7 @@ import pytest
 import torch
 from generation_helpers import ask, assert_exact, requests
 
-from agentsgym.generation import VLLMEngine
-from agentsgym.generation.vllm import holding
+from agentsgym.generation.vllm import VLLMEngine, holding
 from agentsgym.generation.vllm.holding import ServerHeld
 from agentsgym.generation.vllm.weights import ServerMark, WeightSyncError
 from agentsgym.types import WeightUpdate

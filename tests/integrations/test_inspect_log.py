@@ -129,7 +129,7 @@ def test_evaluations_are_written_unless_a_phase_is_named(tmp_path, plain_tokeniz
     result = CliRunner().invoke(
         app, ["export", str(run), "--to", "inspect", "--out", str(tmp_path / "logs")]
     )
-    assert result.exit_code == 0 and "2 logs of 12 rollouts" in result.output
+    assert result.exit_code == 0 and "2 logs from 12 of" in result.output
     named = sorted(
         log.eval.task for log in map(read_eval_log, list_eval_logs(str(tmp_path / "logs")))
     )

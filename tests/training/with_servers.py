@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from agentsgym.generation import EmbeddedEngine, VLLMEngine
+from agentsgym.generation import EmbeddedEngine
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.training.ranks import Ranks
 from completions_server import CompletionsServer
 from training import learner

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
+from agentsgym.generation.vllm import VLLMEngine
 from helpers import random_llama
 
 _ROOT = Path(__file__).parents[2]

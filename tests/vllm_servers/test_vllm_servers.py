@@ -5,8 +5,8 @@ import torch
 
 from agentsgym import register
 from agentsgym.envs import task_dataset
-from agentsgym.generation import VLLMEngine
 from agentsgym.generation.http import Retries
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 from agentsgym.types.requests import is_context_overflow
 from helpers import DigitEnv

@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 import torch
 
-from agentsgym.generation import VLLMEngine
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.holding import ServerHeld
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from agentsgym.envs import task_dataset
-from agentsgym.generation import VLLMEngine
+from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from agentsgym.types import WeightUpdate
 from misbehaving_env import MisbehavingEnv

@@ -7,10 +7,10 @@ import typer
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, line, out, quiet_libraries, shown
 from agentsgym.cli.options import StepsOption, TrustOption, step_range
-from agentsgym.report.export.write import FORMATS, Counts, Filters, write_dataset
+from agentsgym.report.export.write import FORMATS, WRITERS, Counts, Filters, write_dataset
 from agentsgym.report.stored import Source, directories
+from agentsgym.types import import_path
 
-INSPECT = "inspect"
 TRL_LENGTH = 1024
 """Where TRL cuts a row off unless `max_length` says otherwise."""
 
@@ -57,39 +57,26 @@ def export(
     """
     quiet_libraries()
 
-    if to not in (*FORMATS, INSPECT):
-        known = ", ".join([*FORMATS, INSPECT])
+    if to not in (*FORMATS, *WRITERS):
+        known = ", ".join([*FORMATS, *WRITERS])
         raise fail(f"--to must be one of {known}, not {to!r}", BAD_USAGE)
     filters = Filters(tuple(phase or ()), step_range(steps), min_reward, won, best)
     sides = directories(run)
     if len(sides) > 1:
         raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
     source = Source(run, trust)
-    if to == INSPECT:
-        _write_logs(source, output, filters)
+    if to in WRITERS:
+        counts: Counts = import_path(WRITERS[to], trust=True)(source, output, filters)
     else:
-        _tell_dataset(write_dataset(source, FORMATS[to], output, filters), output)
-
-
-def _write_logs(source: Source, folder: Path, filters: Filters) -> None:
-    from agentsgym.integrations.inspect.log import write_logs
-
-    logs = write_logs(source, folder, filters)
-    _tell_problems(logs.problems)
-    line(f"{folder}: {logs.examples} logs of {logs.rollouts} rollouts")
-    line(f"inspect view --log-dir {folder}")
-
-
-def _tell_dataset(counts: Counts, path: Path) -> None:
-    _tell_problems(counts.problems)
-    line(f"{path}: {counts.examples} examples from {counts.rollouts} of {counts.read} rollouts")
+        counts = write_dataset(source, FORMATS[to], output, filters)
+    for problem in counts.problems:
+        err.print(shown(f"{problem}; the rest of this file is left out"), soft_wrap=True)
+    many = f"{counts.examples} {counts.called}"
+    line(f"{output}: {many} from {counts.rollouts} of {counts.read} rollouts")
+    if counts.show:
+        line(counts.show)
     if counts.longest > TRL_LENGTH:
         out.print(
             f"The longest row has {counts.longest} tokens; TRL cuts rows off after {TRL_LENGTH} "
             "unless max_length says otherwise."
         )
-
-
-def _tell_problems(problems: list[str]) -> None:
-    for problem in problems:
-        err.print(shown(f"{problem}; the rest of this file is left out"), soft_wrap=True)

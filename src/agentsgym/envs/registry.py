@@ -47,6 +47,14 @@ def registered_name(env_class: type[MultistepEnv]) -> str | None:
     return next(by_class, None) or next(by_path, None)
 
 
+def class_named(name: str) -> type[MultistepEnv]:
+    """The class of an environment of the package, by its own name. Raises AttributeError."""
+    for env in KNOWN.values():
+        if env.path.endswith(f".{name}"):
+            return _load(env.path, True)
+    raise AttributeError(f"no environment of agentsgym has the class {name}")
+
+
 def names_class(name_or_path: str, env_class: type[MultistepEnv]) -> bool:
     """Whether a registered name or a dotted path is this class; imports nothing."""
     name = registered_name(env_class)

@@ -9,26 +9,19 @@ from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.generation.embedded.engine import EmbeddedEngine
-    from agentsgym.generation.models import UnsupportedModelError
-    from agentsgym.generation.plain import PlainEngine
-    from agentsgym.generation.vllm.engine import VLLMEngine
-    from agentsgym.generation.vllm.protocol import EngineUnavailable
+    from agentsgym.generation.models import EngineUnavailable, UnsupportedModelError
 
 __all__ = [
     "EmbeddedEngine",
     "EngineUnavailable",
-    "PlainEngine",
     "UnsupportedModelError",
-    "VLLMEngine",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "EmbeddedEngine": "embedded.engine",
-        "EngineUnavailable": "vllm.protocol",
-        "PlainEngine": "plain",
+        "EngineUnavailable": "models",
         "UnsupportedModelError": "models",
-        "VLLMEngine": "vllm.engine",
     },
 )

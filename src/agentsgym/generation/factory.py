@@ -35,6 +35,7 @@ class EngineEntry:
         remote: whether it samples from servers (`engine.urls`, `served_model`, `key_env`).
         launches: whether it can start them itself (`engine.launch`), and actors on Ray can ask
             them too.
+        names_model: whether `engine.served_model` must say which model.
         fallback: the engine that replaces it for a model that it does not support, unless `name`
             names it.
     """
@@ -44,6 +45,7 @@ class EngineEntry:
     training: bool = True
     remote: bool = False
     launches: bool = False
+    names_model: bool = False
     fallback: str | None = None
 
 
@@ -54,10 +56,12 @@ ENGINES: dict[str, EngineEntry] = {
         EngineEntry("embedded", f"{_HERE}.embedded.engine.EmbeddedEngine", fallback="plain"),
         EngineEntry("plain", f"{_HERE}.plain.PlainEngine"),
         EngineEntry("vllm", f"{_HERE}.vllm.engine.VLLMEngine", remote=True, launches=True),
-        EngineEntry("chat", f"{_HERE}.chat.ChatEngine", training=False, remote=True),
+        EngineEntry(
+            "chat", f"{_HERE}.chat.ChatEngine", training=False, remote=True, names_model=True
+        ),
     )
 }
-"""All engines by name."""
+"""All engines by name. Of those here and of those that are remote the first is the default."""
 
 _OF_SERVERS = ("urls", "served_model", "key_env", "take_over")
 """What says where servers are."""
@@ -69,7 +73,8 @@ def choose(settings: EngineSettings, *, training: bool) -> EngineEntry:
     Raises ConfigError for an engine that does not serve the purpose, a missing setting that it
     needs, and a setting that it would ignore.
     """
-    name = settings.name or ("vllm" if settings.urls or settings.launch else "embedded")
+    elsewhere = bool(settings.urls or settings.launch)
+    name = settings.name or next(e.name for e in ENGINES.values() if e.remote == elsewhere)
     if name not in ENGINES:
         raise ConfigError(f"engine.name must be one of {', '.join(ENGINES)}, got {name!r}")
     entry = ENGINES[name]
@@ -102,7 +107,7 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
         return f"{name} needs engine.urls" + (" or engine.launch" if entry.launches else "")
     if settings.take_over and not (training and entry.launches):
         return "engine.take_over is for trainings with servers; leave it out"
-    if entry.name == "chat" and not settings.served_model:
+    if entry.names_model and not settings.served_model:
         return f"{name} needs engine.served_model"
     for key in ("command", "launch_args"):
         if getattr(settings, key) and not settings.launch:
@@ -129,10 +134,20 @@ def make_engine(settings: EngineSettings, parts: EngineParts, *, training: bool)
         return _made(ENGINES[entry.fallback], settings, parts)
 
 
-def _made(entry: EngineEntry, settings: EngineSettings, parts: EngineParts) -> ClosableEngine:
+def check_launch(settings: EngineSettings) -> None:
+    """Raise ConfigError if there is no program that could start the servers."""
+    if settings.launch:
+        class_of(choose(settings, training=False)).check_command(settings.command)
+
+
+def class_of(entry: EngineEntry) -> Any:
+    """The entry's class, which is imported."""
     module, _, name = entry.path.rpartition(".")
-    kind: Any = getattr(importlib.import_module(module), name)
-    made: ClosableEngine = kind.from_settings(settings, parts)
+    return getattr(importlib.import_module(module), name)
+
+
+def _made(entry: EngineEntry, settings: EngineSettings, parts: EngineParts) -> ClosableEngine:
+    made: ClosableEngine = class_of(entry).from_settings(settings, parts)
     return made
 
 

@@ -52,6 +52,10 @@ def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
     return (value,) if isinstance(value, int) else value
 
 
+class EngineUnavailable(RuntimeError):
+    """No server answers, or a server cannot be used; the message says which and why."""
+
+
 class UnsupportedModelError(ValueError):
     """The model needs a feature that the embedded engine lacks; the message says which engines
     may have it. `reason` is the message without that advice."""

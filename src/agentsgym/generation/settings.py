@@ -18,25 +18,19 @@ MODEL_FOLDER = "model"
 """The folder of a written model in the directory of launched servers."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
-    """The model that vLLM servers are started with.
+SERVE_MODEL = "serve-model"
+"""The value of `engine.command` that serves with the embedded engine."""
 
-    Args:
-        folder: its directory, with its tokenizer.
-        name: the name under which it is served.
-        dtype: the type in which the servers compute, by torch's name.
-        context: the most tokens of a context that are needed; None: what the model has.
-        longest: the most tokens of a context that the model has; None: unknown.
-        lora_rank: the rank of the adapters that will be loaded; None: there will be none.
-    """
 
-    folder: str
-    name: str
-    dtype: str
+@dataclass(frozen=True, slots=True)
+class ModelToServe:
+    """A model that servers are started with, its tokenizer, the torch dtype in which they compute
+    (None: the model's), and the most tokens of a context that are needed (None: what it has)."""
+
+    model: Any
+    tokenizer: Any
+    dtype: Any = None
     context: int | None = None
-    longest: int | None = None
-    lora_rank: int | None = None
 
 
 MOST_SERVERS = 1024
@@ -141,8 +135,7 @@ class EngineParts:
         dtype: the torch dtype to sample in; None: that of the model's weights.
         rank: the number of this process among them.
         learns: whether these processes train, each on a GPU of its own.
-        served: brings the model into the shape in which vLLM servers can be started with it; it may
-            write into the given directory.
+        served: returns what servers are started with.
         directory: returns a directory for the logs of such servers.
         note: called with a sentence about what is being waited for.
     """
@@ -155,7 +148,7 @@ class EngineParts:
     dtype: Any = None
     rank: int = 0
     learns: bool = False
-    served: Callable[[Path], ServedModel] = lambda directory: _absent()
+    served: Callable[[], ModelToServe] = _absent
     directory: Callable[[], Path] = new_directory
     note: Callable[[str], None] = logger.info
 

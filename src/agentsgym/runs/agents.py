@@ -15,7 +15,7 @@ from agentsgym.generation.models import is_adapted
 from agentsgym.generation.settings import (
     MODEL_FOLDER,
     EngineParts,
-    ServedModel,
+    ModelToServe,
     new_directory,
 )
 from agentsgym.runs.models.adapters import merged
@@ -58,7 +58,7 @@ def evaluated_agents(
             tokenizer=lambda: (
                 load().tokenizer if load.cache_info().currsize else load_tokenizer(run)
             ),
-            served=lambda folder: _served(run, load(), folder),
+            served=lambda: _served(run, load()),
             directory=directory,
             note=note,
         )
@@ -113,20 +113,13 @@ def _on_gpu(model: Any, run: RunConfig) -> Any:
     return model.to("cuda") if on_gpu else model
 
 
-def _served(run: RunConfig, policy: Policy, directory: Path) -> ServedModel:
-    """The model for servers that are started: a whole model where it is; any other is written, an
-    adapter merged into its base."""
+def _served(run: RunConfig, policy: Policy) -> ModelToServe:
+    """The model for servers that are started, an adapter merged into its base."""
     from agentsgym.generation.embedded.precision import resolve_dtype
-    from agentsgym.generation.vllm.weight_files import served_model
 
     model = policy.model
     if is_adapted(model):
         model = merged(model)
         model.config._name_or_path = ""
-    return served_model(
-        model,
-        policy.tokenizer,
-        directory,
-        dtype=resolve_dtype(run.model.precision),
-        context=run.train.get("max_rollout_tokens"),
-    )
+    context = run.train.get("max_rollout_tokens")
+    return ModelToServe(model, policy.tokenizer, resolve_dtype(run.model.precision), context)

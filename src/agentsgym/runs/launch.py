@@ -99,7 +99,7 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
             "engine.launch starts servers on one machine, and the learners are on "
             f"{launch.machines}; start the servers and name them in engine.urls"
         )
-    if settings.max_staleness and entry.name in ("embedded", "plain"):
+    if settings.max_staleness and not entry.remote:
         yield (
             f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
             "optimizer: name servers in engine.urls, or let the run start them (engine.launch; on "

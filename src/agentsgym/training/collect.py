@@ -16,8 +16,18 @@ from agentsgym.types import (
     RolloutSource,
     SamplingParams,
     TrainableEngine,
+    import_path,
     session_seed,
 )
+
+SOURCES = {"ray": "agentsgym.rollout.ray.source.RaySource"}
+"""What plays rollouts elsewhere: the class by the section of the settings."""
+
+
+def source_on(name: str) -> Any:
+    """The class of that name, which is imported. Its `check` takes an engine, before anything is
+    loaded; a `RolloutSource` is made of an engine, environments, how to sample, and its section."""
+    return import_path(SOURCES[name], trust=True)
 
 
 class RolloutCollector:
@@ -111,8 +121,15 @@ class RolloutCollector:
     def open_source(self) -> RolloutSource:
         """Play training rollouts in the background from now on, in this process or on Ray; what
         `play` gets comes before them."""
-        if self._args.ray.workers:
-            self.source = self._ray_source()
+        args = self._args
+        if args.ray.workers:
+            self.source = source_on("ray")(
+                self.engine,
+                self.envs,
+                self.train_sampling,
+                workers=args.ray.workers,
+                resources=dict(args.ray.resources),
+            )
         else:
             self.await_engine()
             agent = DirectOutputAgent(self.engine, self.train_sampling)
@@ -153,15 +170,3 @@ class RolloutCollector:
         """What the actors on Ray, if there are any, say of themselves, by metric."""
         figures: dict[str, float] = getattr(self.source, "figures", {})
         return {f"ray/{name}": value for name, value in figures.items()}
-
-    def _ray_source(self) -> RolloutSource:
-        from agentsgym.rollout.ray.source import RaySource
-
-        args, engine = self._args, self.engine
-        return RaySource(
-            engine,  # type: ignore[arg-type] # see `check_engine_at_work`
-            self.envs,
-            self.train_sampling,
-            workers=args.ray.workers,
-            resources=dict(args.ray.resources),
-        )

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
 
-from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure
-from agentsgym.generation.factory import make_trainable
-from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.generation.vllm.engine import VLLMEngine
-from agentsgym.generation.vllm.launcher import SERVE_MODEL, NoCommand, find_program
-from agentsgym.generation.vllm.weight_files import served_model
+from agentsgym.generation import factory
+from agentsgym.generation.settings import (
+    SERVE_MODEL,
+    EngineParts,
+    EngineSettings,
+    ModelToServe,
+)
+from agentsgym.training.collect import source_on
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.settings import TRAIN_CAPACITY
@@ -55,13 +57,7 @@ def check_engine_at_work(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
     """
     name = type(engine).__name__
     if args.ray.workers:
-        if not isinstance(engine, VLLMEngine):
-            raise TypeError(
-                f"ray.workers sample from the servers of a VLLMEngine, not from a {name}"
-            )
-        from agentsgym.rollout.ray.source import connect
-
-        connect()
+        source_on("ray").check(engine)
     if args.max_staleness and not engine.can_generate_ahead:
         raise ValueError(
             f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
@@ -75,11 +71,8 @@ def check_launch(settings: EngineSettings) -> None:
     own lacks a package."""
     if settings.launch and settings.command == SERVE_MODEL:
         ensure("uvicorn", "endpoint")
-    elif settings.launch:
-        try:
-            find_program(settings.command)
-        except NoCommand as error:
-            raise ConfigError(str(error)) from None
+    else:
+        factory.check_launch(settings)
 
 
 def engine_parts(trainer: Any, tokenizer: Any, ranks: Ranks) -> EngineParts:
@@ -108,17 +101,13 @@ def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
     parts = engine_parts(trainer, trainer.tokenizer, ranks)
     parts = replace(
         parts,
-        served=lambda directory: served_model(
-            parts.model(),
-            trainer.tokenizer,
-            directory,
-            dtype=parts.dtype,
-            context=args.max_rollout_tokens,
+        served=lambda: ModelToServe(
+            parts.model(), trainer.tokenizer, parts.dtype, args.max_rollout_tokens
         ),
         directory=lambda: Path(args.output_dir) / "servers",
         note=note,
     )
-    return make_trainable(args.engine, parts)
+    return factory.make_trainable(args.engine, parts)
 
 
 def sampling_dtype(accelerator: Any) -> torch.dtype | None:

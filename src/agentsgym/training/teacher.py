@@ -8,8 +8,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentsgym.envs import ConfigError
-from agentsgym.generation.http import read_key
-from agentsgym.generation.vllm.engine import VLLMEngine
+from agentsgym.generation.factory import make_engine
+from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.logprobs import Scorer
@@ -26,9 +26,9 @@ def teacher_of(args: GRPOEnvConfig, trainer: Any, scorer: Scorer) -> Teacher | N
     if args.teacher_model is None:
         return None
     if args.teacher_on_server:
-        engine = VLLMEngine(
-            args.teacher_model, trainer.tokenizer, api_key=read_key(args.teacher_key_env)
-        )
+        settings = EngineSettings(urls=[args.teacher_model], key_env=args.teacher_key_env)
+        parts = EngineParts(tokenizer=lambda: trainer.tokenizer)
+        engine: Any = make_engine(settings, parts, training=False)
         engine.check_tokenizer()
         return lambda rows: trainer.ranks.together(lambda: _scores_of(rows, engine))
     if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
@@ -66,7 +66,7 @@ def _load(place: str, tokenizer: Any, dtype: torch.dtype) -> Any:
     return model
 
 
-def _scores_of(rows: Sequence[TrainRow], engine: VLLMEngine) -> list[tuple[TrainRow, torch.Tensor]]:
+def _scores_of(rows: Sequence[TrainRow], engine: Any) -> list[tuple[TrainRow, torch.Tensor]]:
     """Each row that has agent tokens with its log-probabilities at a server."""
     spoken = [row for row in rows if row.agent_tokens]
     scores = engine.score([row.token_ids.tolist() for row in spoken])

@@ -12,15 +12,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.envs.twenty_questions.questions import parse
 from agentsgym.generation.settings import ChatEndpoint, EngineParts
 from agentsgym.types import Message, SamplingParams
-
-if TYPE_CHECKING:
-    from agentsgym.generation.chat import ChatEngine
 
 AnswerText = Literal["Yes", "No", "I don't know"]
 History = Sequence[tuple[str, str]]
@@ -165,15 +162,16 @@ class EndpointAnswerer(LLMAnswerer):
         self._first = threading.Lock()
 
     @cached_property
-    def _engine(self) -> ChatEngine:
-        from agentsgym.generation.chat import ChatEngine
+    def _engine(self) -> Any:
+        from agentsgym.generation.factory import make_engine
 
-        return ChatEngine.from_settings(self._endpoint.as_engine(), EngineParts())
+        return make_engine(self._endpoint.as_engine(), EngineParts(), training=False)
 
     def _complete_there(self, messages: Sequence[Message]) -> str:
         with self._first:
             engine = self._engine
-        return engine.complete(messages, self._GREEDY)
+        text: str = engine.complete(messages, self._GREEDY)
+        return text
 
 
 def normal_question(question: str) -> str:

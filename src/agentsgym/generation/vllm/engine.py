@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any
 
 from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
+from agentsgym.generation.models import EngineUnavailable
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.generation.vllm.holding import Holder, VLLMServer
-from agentsgym.generation.vllm.launcher import VLLMServers, launched
+from agentsgym.generation.vllm.launcher import VLLMServers, find_program, launched
 from agentsgym.generation.vllm.protocol import (
-    EngineUnavailable,
     completion_body,
     read_completion,
     read_prompt_logprobs,
@@ -144,6 +144,11 @@ class VLLMEngine(RemoteEngine):
             if servers is not None:
                 servers.close()
             raise
+
+    @staticmethod
+    def check_command(command: str | None) -> None:
+        """Raise ConfigError if there is no such program to start servers with."""
+        find_program(command)
 
     @property
     def policy_version(self) -> int:

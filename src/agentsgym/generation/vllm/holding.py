@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from agentsgym.generation.http import HttpError, JsonClient, Unreachable
-from agentsgym.generation.vllm.protocol import EngineUnavailable
+from agentsgym.generation.models import EngineUnavailable
 from agentsgym.generation.vllm.weights import (
     UNKNOWN,
     ServerMark,

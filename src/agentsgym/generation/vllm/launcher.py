@@ -20,11 +20,11 @@ from pathlib import Path
 
 from agentsgym import keeper
 from agentsgym.child_process import free_ports
-from agentsgym.generation.settings import EngineParts, EngineSettings, ServedModel
+from agentsgym.generation.settings import SERVE_MODEL, EngineParts, EngineSettings
+from agentsgym.generation.vllm.weight_files import ServedModel, served_model
+from agentsgym.types.names import ConfigError
 from agentsgym.types.text import mask_secrets, remember_secret, visible
 
-SERVE_MODEL = "serve-model"
-"""The command that serves with the embedded engine."""
 START_SECONDS = 1800.0
 """A server that is not ready after this time counts as failed."""
 _LOOK = 0.5  # seconds between two looks at a starting server
@@ -48,7 +48,7 @@ logger = logging.getLogger(__name__)
 Note = Callable[[str], None]
 
 
-class NoCommand(ValueError):
+class NoCommand(ConfigError):
     """There is no such program as the one that should serve."""
 
 
@@ -253,7 +253,7 @@ def launched(
         try:
             directory = parts.directory()
             servers = VLLMServers(
-                parts.served(directory),
+                served_model(parts.served(), directory),
                 settings.launch,
                 directory,
                 devices=devices_for(settings.launch, _gpus(), learners if parts.learns else 0),

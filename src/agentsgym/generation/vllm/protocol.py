@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from agentsgym.generation.http import JsonClient, Refused, printable
+from agentsgym.generation.models import EngineUnavailable
 from agentsgym.types import FinishReason, GenerationRequest, SamplingParams, session_seed
 from agentsgym.types.requests import context_overflow
 
@@ -36,10 +37,6 @@ _ZERO = 1e-3  # nats by which rounding may move the log-probability of the only 
 _UNLIKELY = -14.0  # nats: one in a million
 _PROBE_TOKENS = 16
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
-
-
-class EngineUnavailable(RuntimeError):
-    """No server answers, or a server cannot be used; the message says which and why."""
 
 
 class MalformedAnswer(ValueError):

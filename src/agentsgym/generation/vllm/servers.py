@@ -15,9 +15,9 @@ from dataclasses import replace
 from operator import attrgetter
 
 from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable, printable
+from agentsgym.generation.models import EngineUnavailable
 from agentsgym.generation.vllm.holding import Holder, VLLMServer
 from agentsgym.generation.vllm.protocol import (
-    EngineUnavailable,
     check_sampling,
     served_models,
 )

@@ -15,11 +15,12 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentsgym.generation.models import is_adapted, without_adapter
-from agentsgym.generation.settings import MODEL_FOLDER, ServedModel
+from agentsgym.generation.settings import MODEL_FOLDER, ModelToServe
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 
 _KEPT = {"checkpoint": 2, "adapter": 4}  # versions that are kept on disk
@@ -142,16 +143,34 @@ def _is_shard(tensor: Any) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def served_model(
-    model: Any, tokenizer: Any, directory: Path, *, dtype: Any = None, context: int | None
-) -> ServedModel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """The model that vLLM servers are started with.
+
+    Args:
+        folder: its directory, with its tokenizer.
+        name: the name under which it is served.
+        dtype: the type in which the servers compute, by torch's name.
+        context: the most tokens of a context that are needed; None: what the model has.
+        longest: the most tokens of a context that the model has; None: unknown.
+        lora_rank: the rank of the adapters that will be loaded; None: there will be none.
+    """
+
+    folder: str
+    name: str
+    dtype: str
+    context: int | None = None
+    longest: int | None = None
+    lora_rank: int | None = None
+
+
+def served_model(given: ModelToServe, directory: Path) -> ServedModel:
     """The model (the base of a PEFT model) as servers load it: the directory or the hub's files
     that it came from, or else a copy below `directory`.
 
-    `dtype` is the torch dtype in which the servers compute (None: the model's), `context` the most
-    tokens of a context that is needed. Raises WeightSyncError for a model that is sharded over
-    processes.
+    Raises WeightSyncError for a model that is sharded over processes.
     """
+    model = given.model
     if is_sharded(model):
         raise WeightSyncError(
             "the model is already sharded over processes, so the servers cannot be launched with "
@@ -164,13 +183,13 @@ def served_model(
     if folder is None or (is_adapted(model) and not _has_weights(folder, state)):
         folder = (directory / MODEL_FOLDER).resolve()
         base.save_pretrained(str(folder), state_dict=state)
-        tokenizer.save_pretrained(str(folder))
+        given.tokenizer.save_pretrained(str(folder))
     ranks = [getattr(config, "r", 0) for config in getattr(model, "peft_config", {}).values()]
     return ServedModel(
         folder=str(folder),
         name=Path(str(base.config._name_or_path or "model")).name or "model",
-        dtype=str(dtype or base.dtype).removeprefix("torch."),
-        context=context,
+        dtype=str(given.dtype or base.dtype).removeprefix("torch."),
+        context=given.context,
         longest=getattr(base.config.get_text_config(), "max_position_embeddings", None),
         lora_rank=max(ranks, default=0) or None,
     )

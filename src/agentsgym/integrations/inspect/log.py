@@ -130,7 +130,8 @@ def write_logs(source: Source, folder: Path, filters: Filters | None = None) -> 
 
     Raises ConfigError if `folder` exists, or if no rollout passes the filters.
     """
-    filters, counts, model = filters or Filters(), Counts(), _model(source)
+    filters, model = filters or Filters(), _model(source)
+    counts = Counts(called="logs", show=f"inspect view --log-dir {folder}")
     with new_place(folder) as part:
         part.mkdir()
         for one, groups in selected(source, filters, _USUAL, counts, failed=True):

@@ -25,6 +25,9 @@ FORMATS: Mapping[str, Format] = {
     "preference": preference,
 }
 
+WRITERS = {"inspect": "agentsgym.integrations.inspect.log.write_logs"}
+"""Formats that are no dataset: by name the function that writes one, as `write_dataset` does."""
+
 _USUAL = (("train",), ("eval",))
 
 
@@ -107,13 +110,16 @@ def _best(lines: Sequence[StoredRollout], count: int | None) -> Sequence[StoredR
 @dataclass
 class Counts:
     """What an export read and contains. `longest` is the length of its longest row of tokens;
-    `problems` has a sentence for each file that could not be read to its end."""
+    `problems` has a sentence for each file that could not be read to its end; `called` says what
+    the examples are, `show` is a command that shows them."""
 
     read: int = 0
     rollouts: int = 0
     examples: int = 0
     longest: int = 0
     problems: list[str] = field(default_factory=list)
+    called: str = "examples"
+    show: str = ""
 
 
 def selected(

@@ -142,6 +142,17 @@ class RaySource:
     Raises ConfigError if this process has no Ray cluster, MissingExtra if Ray is not installed.
     """
 
+    @staticmethod
+    def check(engine: Any) -> None:
+        """Raise TypeError for an engine whose servers others cannot reach, and what `connect`
+        raises."""
+        if not isinstance(engine, VLLMEngine):
+            raise TypeError(
+                "ray.workers sample from the servers of a VLLMEngine, not from a "
+                f"{type(engine).__name__}"
+            )
+        connect()
+
     def __init__(
         self,
         engine: VLLMEngine,
