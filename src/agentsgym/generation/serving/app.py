@@ -6,7 +6,6 @@ status and a sentence and touches nothing else.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentsgym.generation.serving.beside import beside_the_loop
 from agentsgym.generation.serving.calls import Backend, CallRefused
 from agentsgym.generation.serving.chat import ChatBody
-from agentsgym.generation.serving.exchanges import CallTask, Exchanges
+from agentsgym.generation.serving.exchanges import Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json
@@ -33,8 +32,7 @@ from agentsgym.types.foreign import LARGEST_REWARD
 logger = logging.getLogger(__name__)
 
 _LARGEST_BODY = 32 * 2**20  # bytes
-_CHUNK = 2**16  # bytes of an answer that are sent at once
-_TURNS = 4  # of the event loop, after which a connection that closed before is known to be closed
+_NOT_KEPT = {"cache-control": "no-cache"}
 
 _APIS: dict[str, type[CallBody]] = {
     "/v1/chat/completions": ChatBody,
@@ -97,12 +95,18 @@ class _Front:
         raw = await read_body(request)
         body, call = await beside_the_loop(len(raw), partial(_read, form, raw))
         if models and body.model not in models:
-            raise _unknown(body.model, models)
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-        digest = hashlib.sha256(form.__name__.encode() + raw).digest()
-        exchange = self._exchanges.begin(key, digest, lambda: self._backend.answer(key, call))
-        return _Delivery(self._exchanges, exchange, body)
+            raise unknown_model(body.model, models)
+        exchange = self._exchanges.begin(
+            key, request.headers, raw, lambda: self._backend.answer(key, call)
+        )
+        try:
+            answer = await asyncio.shield(exchange.task)
+        except asyncio.CancelledError as error:  # only at the server's end; uvicorn would log it
+            raise CallRefused("the server ended", 503, "server_error") from error
+        reply = Reply(exchange.id, exchange.created, body.model, answer)
+        if body.stream:
+            return Response(b"".join(body.events(reply)), 200, _NOT_KEPT, "text/event-stream")
+        return json_response(body.answer(reply))
 
     async def models(self, request: Request) -> Response:
         """The models that a client may name."""
@@ -110,76 +114,18 @@ class _Front:
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "agentsgym"} for name in names
         ]
-        return _json({"object": "list", "data": models})
+        return json_response({"object": "list", "data": models})
 
     async def reward(self, request: Request) -> Response:
         """Reward a session's latest step."""
         session = request.path_params["session"]
         body = RewardBody.read(await read_body(request))
         await self._backend.reward(sent_key(request) or session, session, body.reward)
-        return _json({"reward": body.reward})
+        return json_response({"reward": body.reward})
 
 
 async def _health(request: Request) -> Response:
-    return _json({"status": "ok"})
-
-
-class _Delivery(Response):
-    """Waits for an exchange's answer and sends it, unless its client goes."""
-
-    def __init__(self, exchanges: Exchanges, exchange: CallTask, body: CallBody) -> None:
-        super().__init__()
-        self._exchanges = exchanges
-        self._exchange = exchange
-        self._body = body
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.create_task(_gone(receive))
-        try:
-            await self._wait(gone)
-            if gone.done() or not await self._sent(send, gone):
-                self._exchanges.left(self._exchange)
-        finally:
-            gone.cancel()
-
-    async def _wait(self, gone: asyncio.Task[None]) -> None:
-        """Wait for the answer or the client's end. Raises CallRefused."""
-        try:
-            await asyncio.wait({gone, self._exchange.task}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError as error:  # only at the server's end; uvicorn would log it
-            raise CallRefused("the server ended", 503, "server_error") from error
-
-    async def _sent(self, send: Send, gone: asyncio.Task[None]) -> bool:
-        """Whether all of it was sent to a client that was there. Raises CallRefused."""
-        kind, content = self._content()
-        headers = [
-            (b"content-type", kind),
-            (b"content-length", str(len(content)).encode()),
-            (b"cache-control", b"no-cache"),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for start in range(0, len(content), _CHUNK):
-            await asyncio.wait({gone}, timeout=0)
-            if gone.done():
-                return False
-            end = start + _CHUNK
-            more = end < len(content)
-            body = content[start:end]
-            await send({"type": "http.response.body", "body": body, "more_body": more})
-        return True
-
-    def _content(self) -> tuple[bytes, bytes]:
-        """The type of the answer, and the answer."""
-        exchange, body = self._exchange, self._body
-        reply = Reply(exchange.id, exchange.created, body.model, exchange.task.result())
-        if body.stream:
-            return b"text/event-stream", b"".join(body.events(reply))
-        return b"application/json", to_json(body.answer(reply)).encode()
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    return json_response({"status": "ok"})
 
 
 async def read_body(request: Request) -> bytes:
@@ -205,22 +151,24 @@ def sent_key(request: Request) -> str:
     return request.headers.get("x-api-key", "")
 
 
-def _unknown(model: str, models: Iterable[str]) -> CallRefused:
+def unknown_model(model: str, models: Iterable[str]) -> CallRefused:
+    """The refusal of a call for a model that is not served."""
     known = ", ".join(sorted(models))
     return CallRefused(
         f"there is no model {model[:200]!r}; there is {known}", 404, code="model_not_found"
     )
 
 
-def _json(content: JsonObject, status: int = 200) -> Response:
-    return Response(to_json(content), status, media_type="application/json")
+def json_response(content: JsonObject, status: int = 200) -> Response:
+    """A response with this JSON."""
+    return Response(to_json(content), status, _NOT_KEPT, "application/json")
 
 
 # A coroutine, as Starlette would hand a function to a thread, also while the server ends.
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, CallRefused)
     form = MessagesBody if "/v1/messages" in request.url.path else CallBody
-    return _json(form.error(error), error.status)
+    return json_response(form.error(error), error.status)
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, model_validator
-from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from agentsgym.generation.serving.app import read_body, sent_key
+from agentsgym.generation.serving.app import json_response, read_body, sent_key, unknown_model
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.engine import EngineBackend, new_seed
 from agentsgym.generation.serving.wire import Body
@@ -121,13 +120,13 @@ class VLLMApi:
     def _with_key(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
         async def checked(request: Request) -> Response:
             self._backend.check(sent_key(request))
-            return _json(await answer(request))
+            return json_response(await answer(request))
 
         return checked
 
     async def _health(self, request: Request) -> Response:
         self._batcher.check()
-        return _json({})
+        return json_response({})
 
     async def _models(self, request: Request) -> Any:
         facts = self._facts
@@ -146,11 +145,7 @@ class VLLMApi:
         body = CompletionBody.read(await read_body(request))
         known = [self._facts.name, *self._weights.adapters()]
         if body.model not in known:
-            raise CallRefused(
-                f"there is no model {body.model[:200]!r}; there is {', '.join(known)}",
-                404,
-                code="model_not_found",
-            )
+            raise unknown_model(body.model, known)
         result = await _while_connected(
             request, self._backend.sample(self._request(body), body.model)
         )
@@ -248,7 +243,3 @@ def _completion(body: CompletionBody, result: GenerationResult, logprobs: Any) -
     }
     head = {"id": "cmpl", "object": "text_completion", "created": 0, "model": body.model}
     return {**head, "choices": [choice], "usage": usage}
-
-
-def _json(content: Any) -> Response:
-    return Response(to_json(content), media_type="application/json")
