@@ -32,6 +32,7 @@ def test_twenty_questions():
     assert re.search(r"held-out win rate: 0\.\d+", run("twenty_questions.py", "--quick"))
 
 
+@pytest.mark.slow
 def test_own_environment():
     printed = run("own_environment.py", "3")
     assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 3 steps", printed)
@@ -54,6 +55,7 @@ def test_plain_trl():
     assert re.search(r"held-out win rate: 0\.\d+ before, 0\.\d+ after 1 steps", printed)
 
 
+@pytest.mark.slow
 def test_grpo_from_scratch():
     printed = run("grpo_from_scratch.py", "1")
     assert re.search(r"held-out reward after 0 steps: 0\.\d+", printed)

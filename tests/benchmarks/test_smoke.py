@@ -18,6 +18,7 @@ KEYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", KEYS)
 def test_quick_run(script, tmp_path):
     *before, last = quick_run(tmp_path, script)
