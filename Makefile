@@ -92,7 +92,8 @@ TESTS_trackers := -m doors tests/runs/test_trackers.py
 IN_axolotl := $(AXOLOTL)
 TESTS_axolotl := $(CHOSEN) $(wildcard tests/integrations/test_axolotl*.py)
 IN_trl := $(AXOLOTL)
-TESTS_trl := --numprocesses 2 --dist loadfile tests/training tests/integrations/test_trl.py
+TESTS_trl := --numprocesses 2 --dist loadfile tests/training tests/warm_start \
+	tests/integrations/test_trl.py
 
 NEEDS_.venv := .venv/.installed-test
 NEEDS_$(FRAMEWORKS) := $(FRAMEWORKS)/.installed

@@ -5,9 +5,7 @@ import json
 
 import pytest
 
-from agentsgym import ScriptedAgent
 from agentsgym.checks.tokens import check_tokens
-from agentsgym.evaluation.metrics import record, summarize
 from call_templates import SMOLLM3
 from chat_tokenizers import ALL, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
@@ -86,14 +84,6 @@ def test_why_a_template_begins_a_row(text, name, reason):
     assert reason in reasons(talk) and talk.masked
     if name != "plain answers":
         assert conversation(report, "plain answers").rows == 1
-
-
-def test_what_a_template_changed_is_recorded_with_the_row():
-    env = CountdownEnv(build_tokenizer(DROPS_THOUGHT))
-    agent = ScriptedAgent(["<think>what?</think>No.", "<think>else?</think>Yes.", "Done."])
-    (rollout,) = env.run_trial([{"rewards": [0.0, 0.0, 1.0]}], agent).rollouts
-    assert [row.rewrites for row in rollout.rows] == ["", "thoughts", "thoughts"]
-    assert summarize([record(rollout)])["template_breaks/thoughts"] == 2
 
 
 def test_thoughts_that_the_prompt_turns_off_are_not_played():

@@ -1,6 +1,5 @@
 """MultistepEnv and RolloutBatch with numbers worked out by hand."""
 
-import math
 from unittest.mock import patch
 
 import pytest
@@ -191,30 +190,6 @@ def test_limits_end_an_episode_with_a_reason(config, lines, reason, steps):
     batch = env.run_trial([{"rewards": [0.0] * 9}], ScriptedAgent(lines))
     (episode,) = batch.rollouts[0].episodes
     assert (episode.stop_reason, len(episode.steps)) == (reason, steps)
-
-
-@pytest.mark.parametrize(
-    ("lines", "task"),
-    [
-        (["ok", "fail"], TASK),
-        (["ok"], {"broken": True}),
-        (["ok"], {"rewards": [float("nan"), 1.0]}),
-        (["ok"], {"rewards": ["0.5", 1.0]}),
-    ],
-)
-def test_a_failed_session_ends_alone(plain_tokenizer, lines, task):
-    env = CountdownEnv(plain_tokenizer)
-    batch = env.run_trial([task, TASK], ScriptedAgent(lines))
-    failed, other = batch.rollouts
-    if task == TASK:
-        assert failed.failed and other.failed
-    else:
-        assert not other.failed
-    assert math.isnan(batch["final_rewards"][0])
-    assert not any(batch["agent_token_mask"][0]) and not any(batch["per_token_rewards"][0])
-    assert "Countdown" in failed.error and failed.session_id in failed.error
-    assert "Traceback" in failed.error
-    assert env.active_states == {}
 
 
 @pytest.mark.parametrize("answer", ["text", ("text",), (1, None), None])

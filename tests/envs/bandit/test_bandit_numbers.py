@@ -106,8 +106,3 @@ def test_weights():
             assert sum(trial_weights(pulls, episodes, free)) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="free_shots"):
         trial_weights(2, 1, 1)
-
-
-def test_what_is_too_large_is_refused():
-    with pytest.raises(ValueError, match="more than"):
-        FiniteHorizon(5, trial_weights(20, 2))

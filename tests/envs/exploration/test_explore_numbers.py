@@ -109,10 +109,3 @@ def test_expectations_of_the_best_and_the_random_player():
     at_random = explored(plan, RandomPlayer(plan))
     assert at_random.rewards == pytest.approx((1 / 9, 1 / 9))
     assert at_random.informing == pytest.approx((1 / 9, 1 / 9))
-
-
-def test_a_trial_too_large_for_exact_play_says_so():
-    env = ExploreEnv(None, {"episodes_per_trial": 200})
-    with pytest.raises(ValueError, match="exact play allows 100 actions in a trial, got 200"):
-        env.player()
-    assert env.reference_score({"seed": 0}) is None

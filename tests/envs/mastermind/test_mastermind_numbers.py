@@ -130,8 +130,3 @@ def test_exact_play_against_plain_search(size, trial):
     player = player_of(size, *trial)
     best = brute_force(player.space, player.steps, player.weights)
     assert guessed(player, player.space.everything).score == pytest.approx(best)
-
-
-def test_what_is_too_large_is_refused():
-    with pytest.raises(ValueError, match="at most 64 codes"):
-        ExactPlayer(CodeSpace(5, 3), 3)

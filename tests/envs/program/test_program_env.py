@@ -7,16 +7,13 @@ import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 import httpx
-import numpy as np
-import openai
 import psutil
 import pytest
 
-from agentsgym import DirectOutputAgent, TwentyQuestionsEnv, make
+from agentsgym import DirectOutputAgent, make
 from agentsgym.envs import ConfigError
 from agentsgym.envs.program import ProgramEnv
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
@@ -24,7 +21,6 @@ from helpers import random_llama
 from rollout.doubles import TextEngine
 
 TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
-GAME = {"max_steps_per_episode": 4, "error_allowance": 9}
 
 
 @pytest.fixture(scope="module")
@@ -67,66 +63,6 @@ def rollout_of(env, agent, task=None, **options):
 
 def last_line(rollout):
     return rollout.error.strip().splitlines()[-1]
-
-
-# -- the same as our own loop --------------------------------------------------------------------
-
-
-def with_openai(client):
-    api = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
-
-    def answer(messages):
-        done = api.chat.completions.create(model="gpt", messages=messages, temperature=0.1)
-        return done.choices[0].message.content
-
-    return answer
-
-
-def with_openai_streaming(client):
-    api = openai.OpenAI(base_url=client.base_url, api_key=client.api_key)
-
-    def answer(messages):
-        chunks = api.chat.completions.create(model="gpt", messages=messages, stream=True)
-        return "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
-
-    return answer
-
-
-def with_httpx(client):
-    http = httpx.Client(timeout=60)
-
-    def answer(messages):  # the key is in the path
-        body = {"model": "gpt", "messages": messages}
-        done = http.post(f"{client.session_url}/v1/chat/completions", json=body)
-        return done.json()["choices"][0]["message"]["content"]
-
-    return answer
-
-
-@pytest.mark.parametrize("connect", [with_openai, with_openai_streaming, with_httpx])
-def test_a_program_that_plays_our_game_gives_the_rollouts_of_run_trial(agent, connect):
-    game = TwentyQuestionsEnv(TOKENIZER, GAME)
-    tasks = game.get_train_dataset()[:2]["task_data"]
-
-    def play(task, client):
-        answer, rewards = connect(client), []
-        with SteppedTrial(TwentyQuestionsEnv(None, GAME), task) as trial:
-            while not trial.over:
-                rewards.append(trial.act(answer(trial.messages)))
-        return {"reward": rewards, "win": trial.facts.win}
-
-    ours = game.run_trial(tasks, agent, 2, seed=5).rollouts
-    theirs = program(play).run_trial(tasks, agent, 2, seed=5).rollouts
-    for one, other in zip(ours, theirs, strict=True):
-        assert other.error is None
-        for row, same in zip(one.rows, other.rows, strict=True):
-            assert np.array_equal(row.token_ids, same.token_ids)
-            assert row.spans == same.spans and row.begins == same.begins
-            assert np.allclose(row.logprobs, same.logprobs, atol=1e-5)
-        (episode,), (played,) = one.episodes, other.episodes
-        assert [s.reward for s in episode.steps] == [s.reward for s in played.steps]
-        assert episode.messages == played.messages
-        assert (episode.reward, episode.win) == (played.reward, played.win)
 
 
 # -- rewards -------------------------------------------------------------------------------------
@@ -352,20 +288,6 @@ def test_a_program_that_goes_on_calling_is_stopped(agent):
     while not refused and time.monotonic() < until:
         time.sleep(0.01)
     assert refused[0]["code"] == "session_over"
-
-
-def test_another_key_reaches_no_session(agent):
-    def play(task, client):
-        ask(client, "Go?")
-        wrong = httpx.post(
-            f"{client.base_url}/chat/completions",
-            json={"model": "any", "messages": [{"role": "user", "content": "Hi."}]},
-            headers={"Authorization": "Bearer guess"},
-        )
-        return float(wrong.status_code)
-
-    rollout = rollout_of(program(play), agent)
-    assert rollout.final_reward == 401.0 and len(rollout.episodes[0].steps) == 1
 
 
 # -- commands ------------------------------------------------------------------------------------

@@ -11,9 +11,7 @@ import textarena as ta
 from agentsgym import ScriptedAgent
 from agentsgym.checks.playing import (
     agent_texts,
-    events,
     play_alone,
-    play_interleaved,
     random_player,
     reward_of,
 )
@@ -44,19 +42,6 @@ def test_every_variant_can_be_played(name):
         assert rollout.error is None and agent_texts(rollout)
         low, high = env.reward_range
         assert low <= reward_of(rollout) <= high
-
-
-def test_many_sessions_side_by_side_equal_one_after_another():
-    before = random.getstate()
-    for name in ("Blackjack", "Mastermind"):
-        env = make(f"TextArena/{name}")
-        tasks = [{"seed": k} for k in range(100)]
-        player = random_player(1)
-        alone = play_alone(make(f"TextArena/{name}"), tasks, player)
-        together = play_interleaved(env, tasks, player, seed=2)
-        assert list(map(events, alone)) == list(map(events, together))
-        assert len({str(events(rollout)) for rollout in alone}) > 20
-    assert random.getstate() == before
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -146,18 +131,6 @@ def test_unknown_variants_and_missing_seeds_are_refused():
         make("TextArena/Mastermind", None, {"variant": "gigantic"})
     with pytest.raises(ValueError, match="'seed'"):
         make("TextArena/Mastermind")._initialize_episode("s", {})
-
-
-def test_same_actions_in_worker_processes():
-    tasks = [{"seed": k} for k in range(3)]
-    actions = ["[1 2]", "[3 4]", "[8 8]", "[0 7]"]
-    played = [
-        make("TextArena/Minesweeper", None, {"workers": workers}).run_trial(
-            tasks, ScriptedAgent(actions)
-        )
-        for workers in (0, 1)
-    ]
-    assert played[0]["final_completion_messages"] == played[1]["final_completion_messages"]
 
 
 def test_a_game_that_ends_without_a_word_gives_no_answer_in_a_trial():
