@@ -8,64 +8,67 @@ import pytest
 
 import agentsgym.runs.dry_run as dry_run_module
 from agentsgym.runs import Progress, parse_config, presets
-from agentsgym.runs.dry_run import dry_run
+from agentsgym.runs.processes import Launch
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML
 
 RUN = {
     "env": "Bandit",
     "model": {"path": "Qwen/Qwen3-1.7B", "dtype": "bfloat16"},
-    "engine": {"urls": ["http://127.0.0.1:9"]},
+    "engine": {"urls": ["http://nowhere.invalid:9"]},
     "train": {"max_steps": 200, "per_device_train_batch_size": 64, "generation_batch_size": 128},
     "max_seconds": 3600,
 }
 
 
-def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch):
+@pytest.fixture
+def dry_run(monkeypatch):
+    """Runs a configuration in small; returns the remarks, the small run and its summary."""
+    train_run, done = dry_run_module.train_run, []
+
+    def play(run, **more):
+        done[:] = [run, train_run(run, **more)]
+        return done[1]
+
+    def run(launch=None, **sections):
+        config = parse_config({**RUN, **sections})
+        monkeypatch.setattr(dry_run_module, "train_run", play)
+        remarks = dry_run_module.dry_run(config, Progress(), launch or Launch())
+        return " ".join(remarks), *done
+
+    return run
+
+
+def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch, dry_run):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    done = dry_run(parse_config(RUN), Progress())
-    assert done.summary.steps == 1 and done.summary.agent_tokens > 0
-    assert done.model == "a random llama of 2 layers and width 64, with a small tokenizer"
-    assert any("the config.json of model 'Qwen/Qwen3-1.7B'" in text for text in done.not_tried)
+    train = {"max_steps": 200, "max_staleness": 1, "optim": "adamw_8bit"}
+    remarks, _, summary = dry_run(Launch(16, 2), train=train)
+    assert summary.steps == 1 and summary.agent_tokens > 0
+    assert "stood a random llama of 2 layers and width 64, with a small tokenizer" in remarks
+    assert "the config.json of model 'Qwen/Qwen3-1.7B'" in remarks
+    assert "16 processes on 2 machines" in remarks
     assert not list(tmp_path.iterdir())
 
 
-def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won():
+def test_a_warm_start_asks_no_endpoint_and_needs_no_game_to_be_won(dry_run):
     start = {"source": "chat", "engine": {"urls": ["http://127.0.0.1:9"], "served_model": "big"}}
-    done = dry_run(parse_config({**RUN, "warm_start": start}), Progress())
-    assert done.summary.warm_started is None
-    run = {**RUN, "warm_start": {"source": "random", "min_reward": 1e9, "probe_tasks": 3}}
-    assert dry_run(parse_config(run), Progress()).summary.warm_started is not None
+    assert dry_run(warm_start=start)[2].warm_started is None
+    start = {"source": "random", "min_reward": 1e9, "probe_tasks": 3}
+    assert dry_run(warm_start=start)[2].warm_started is not None
 
 
-def test_the_chat_template_is_the_configured_one(workplace, monkeypatch):
+def test_the_chat_template_is_the_configured_one(workplace, dry_run):
     """TRL's belongs to the model's own tokenizer; a template file is used with any."""
-    seen = []
-    play = dry_run_module.train_run
-    monkeypatch.setattr(
-        dry_run_module, "train_run", lambda run, **more: seen.append(run) or play(run, **more)
-    )
     tokenizer_for(template("qwen3")).save_pretrained("model")
-    model = {"path": "model", "chat_template": "training"}
-    run = {**RUN, "model": model}
-    assert dry_run(parse_config(run), Progress()).model.endswith("with its own tokenizer")
-    assert seen[-1].model.chat_template == "training"
-    elsewhere = {**run, "model": {**model, "path": "Qwen/Qwen3-1.7B"}}
-    dry_run(parse_config(elsewhere), Progress())
-    assert seen[-1].model.chat_template == "own"
-
-
-def test_a_template_file_is_used_with_any_tokenizer(tmp_path, monkeypatch):
-    (tmp_path / "t.jinja").write_text(CHATML.replace("assistant", "player"))
-    calls = []
-    build = dry_run_module.with_template
-    monkeypatch.setattr(
-        dry_run_module, "with_template", lambda *given: calls.append(build(*given)) or calls[-1]
-    )
-    model = {**RUN["model"], "chat_template": str(tmp_path / "t.jinja")}
-    dry_run(parse_config({**RUN, "model": model}), Progress())
-    assert "player" in calls[0].chat_template
+    (workplace / "model/config.json").write_text(json.dumps(SHAPE))
+    remarks, small, _ = dry_run(model={"path": "model", "chat_template": "training"})
+    assert "with its own tokenizer" in remarks and small.model.chat_template == "training"
+    elsewhere = {"path": "Qwen/Qwen3-1.7B", "chat_template": "training"}
+    assert dry_run(model=elsewhere)[1].model.chat_template == "own"
+    (workplace / "t.jinja").write_text(CHATML.replace("assistant", "player"))
+    elsewhere["chat_template"] = "t.jinja"
+    assert dry_run(model=elsewhere)[1].model.chat_template == "t.jinja"
 
 
 SHAPE = {
@@ -74,14 +77,14 @@ SHAPE = {
 }  # fmt: skip
 
 
-def test_a_directory_with_a_configuration_alone_has_the_small_tokenizer(tmp_path):
+def test_a_directory_with_a_configuration_alone_has_the_small_tokenizer(tmp_path, dry_run):
     (tmp_path / "config.json").write_text(json.dumps(SHAPE))
-    done = dry_run(parse_config({**RUN, "model": str(tmp_path)}), Progress())
-    assert done.summary.steps == 1
-    assert done.model == "a random qwen3 of 2 layers and width 64, with a small tokenizer"
+    remarks, _, summary = dry_run(model=str(tmp_path))
+    assert summary.steps == 1
+    assert "a random qwen3 of 2 layers and width 64, with a small tokenizer" in remarks
 
 
-def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
+def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch, dry_run):
     asked = []
 
     def ask(request, timeout):
@@ -90,9 +93,9 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("agentsgym.runs.models.pretrained.urlopen", ask)
-    done = dry_run(parse_config(RUN), Progress())
-    assert len(asked) == 1 and done.summary.steps == 1
-    assert any("does not answer" in text for text in done.not_tried)
+    remarks, _, summary = dry_run()
+    assert len(asked) == 1 and summary.steps == 1
+    assert "does not answer" in remarks
 
 
 @pytest.mark.slow

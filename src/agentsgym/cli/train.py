@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,11 +23,17 @@ from agentsgym.cli.console import (
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
+from agentsgym.envs import ConfigError
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
 from agentsgym.runs.estimate import estimate_run
 from agentsgym.runs.files import RunDirectory, Summary
-from agentsgym.runs.launch import Launch, check_launch
-from agentsgym.runs.processes import Ended, is_other_rank, processes_started, run_processes
+from agentsgym.runs.processes import (
+    Ended,
+    Launch,
+    is_other_rank,
+    processes_started,
+    run_processes,
+)
 from agentsgym.runs.trust import (
     check_stored,
     foreign_code,
@@ -137,6 +144,8 @@ def train(
     launch = Launch(processes or processes_started(), machines)
     if launch.processes > 1 and processes_started() == 1:
         if dry_run:
+            from agentsgym.runs.dry_run import check_launch
+
             check_launch(config, launch)
         # Two processes stand for those of the real run.
         count = 2 if dry_run else launch.processes
@@ -271,22 +280,12 @@ def _count(number: int) -> str:
 
 
 def _print_dry_run(config: RunConfig, launch: Launch) -> None:
-    """Play and train one small step, and print the result; `launch` has the run's processes."""
-    quiet_libraries()
+    """Train one step in small, and print what was tried; `launch` has the run's processes."""
     from agentsgym.runs.dry_run import dry_run
 
     with bars() as progress:
-        report = dry_run(config, progress, launch)
-    out.print(
-        f"The settings are valid. {report.summary.steps} optimizer step ran on this CPU, on "
-        f"{report.summary.agent_tokens} sampled tokens; nothing was kept."
-    )
-    out.print(
-        f"For {shown(config.model.path)} stood {report.model}. The embedded engine stands for "
-        "servers, this process for actors on Ray; nothing was played ahead, and settings of a GPU "
-        "were left out."
-    )
-    for text in report.not_tried:
-        out.print(f"Not tried here: {shown(text)}.")
-    if report.knows_shape:
+        remarks = dry_run(config, progress, launch)
+    for remark in remarks:
+        out.print(shown(remark))
+    with suppress(ConfigError):  # it is among the remarks
         _print_estimate(config)

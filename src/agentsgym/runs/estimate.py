@@ -22,18 +22,21 @@ from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import choose
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.launch import on_any_machine
 from agentsgym.runs.models.adapters import new_adapter
 from agentsgym.runs.models.builtin import SHAPE, model_place
 from agentsgym.runs.models.load import stored_adapter
 from agentsgym.runs.models.pretrained import ask_hub, device_in_use, dtype_of, source_of
+from agentsgym.runs.processes import SHARING
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.runs.warm_start import settings_of, warm_starts
+from agentsgym.training.settings import RaySettings
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
+_HARDWARE = ("tf32", *SHARING)
 # Tokens of a first prompt and of an observation, guessed where `max_rollout_tokens` is not set.
 _FIRST_PROMPT, _OBSERVED = 256, 32
 _MOST_LAYERS = 1000
@@ -84,6 +87,20 @@ def _guess(config: RunConfig, settings: "GRPOEnvConfig") -> int:
     turns = env.max_steps_per_episode * env.episodes_per_trial
     action = settings.max_action_tokens or 0
     return int(_FIRST_PROMPT * env.episodes_per_trial + turns * (action + _OBSERVED))
+
+
+def on_any_machine(config: RunConfig) -> RunConfig:
+    """The configuration without what needs a GPU or a server, to fill in all other settings."""
+    train = {key: value for key, value in config.train.items() if key not in _HARDWARE}
+    plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
+    changes: dict[str, Any] = {
+        "train": {**train, "use_cpu": True},
+        "model": config.model.model_copy(update=plain),
+        "engine": EngineSettings(capacity=config.engine.capacity),
+        "ray": RaySettings(),
+        "distributed": "ddp",
+    }
+    return config.model_copy(update=changes)
 
 
 def model_shape(config: RunConfig) -> Any:

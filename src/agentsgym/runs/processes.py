@@ -1,4 +1,5 @@
-"""The processes of a run on this machine: starting them, and watching them until all have ended.
+"""The processes of a run: what cannot work in several, starting those of this machine, and watching
+them until all have ended.
 
 They find each other by the variables that every launcher of torch sets (`RANK`, `WORLD_SIZE`, …),
 so a run does not know whether this module or `accelerate launch` started it.
@@ -13,13 +14,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from agentsgym.child_process import free_ports, start_python
+from agentsgym.envs import ConfigError
+from agentsgym.generation.factory import choose
+from agentsgym.runs.settings import RunConfig
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvConfig
+
+SHARING = ("deepspeed", "fsdp", "fsdp_config")
+"""The trainer's settings for how several processes hold the model."""
 
 OTHER_FAILED = 3
 """Exit status of a process that ended because another one of the run had failed."""
 
+_LOCAL = ("localhost", "127.0.0.1", "::1")
 _GRACE = 20.0
 """Seconds in which the others must end by themselves once one has failed."""
 _LOOK = 0.1  # seconds
@@ -52,6 +64,60 @@ def is_other_rank() -> bool:
 def processes_here() -> int:
     """The number of them on this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", str(processes_started())))
+
+
+# -- what cannot work ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The learners of a run: `processes` in all, on `machines`."""
+
+    processes: int = 1
+    machines: int = 1
+
+
+def check_processes(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> None:
+    """Raise ConfigError for a model, an engine or servers that cannot work with this launch."""
+    for problem in _problems(config, launch, settings):
+        raise ConfigError(problem)
+
+
+def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> Iterator[str]:
+    engine, entry = config.engine, choose(config.engine, training=True)
+    if launch.processes % launch.machines:
+        yield f"{launch.machines} machines cannot share {launch.processes} processes equally"
+    if config.distributed == "fsdp2" and launch.processes > 1 and not entry.remote:
+        yield (
+            f"distributed: fsdp2 splits the model over {launch.processes} processes, and the "
+            "embedded engine samples from the whole model; name vLLM servers in engine.urls, or "
+            "set distributed: zero2"
+        )
+    for key in SHARING:
+        if config.distributed != "ddp" and config.train.get(key):
+            yield f"distributed: {config.distributed} sets train.{key}; leave one of them out"
+    for url in engine.urls:
+        if engine.urls.count(url) > 1:
+            yield f"engine.urls names {url} twice"
+        if launch.machines > 1 and urlsplit(url).hostname in _LOCAL:
+            yield (
+                f"engine.urls: {url} is another server on each of the {launch.machines} machines; "
+                "name the host of the server"
+            )
+    if launch.machines > 1 and engine.launch:
+        yield (
+            "engine.launch starts servers on one machine, and the learners are on "
+            f"{launch.machines}; start the servers and name them in engine.urls"
+        )
+    if settings.max_staleness and not entry.remote:
+        yield (
+            f"train.max_staleness={settings.max_staleness} needs an engine that samples beside the "
+            "optimizer: name servers in engine.urls, or let the run start them (engine.launch; on "
+            "a CPU with engine.command=serve-model)"
+        )
+
+
+# -- on this machine -------------------------------------------------------------------------------
 
 
 def run_processes(count: int, arguments: Sequence[str]) -> Ended:

@@ -38,12 +38,11 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_settings, versions
-from agentsgym.runs.launch import Launch, check_processes
 from agentsgym.runs.lock import claim
 from agentsgym.runs.models.load import template_remark
 from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_trained, name_reference
-from agentsgym.runs.processes import processes_here
+from agentsgym.runs.processes import Launch, check_processes, processes_here
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.resuming import check_progress, check_same_data, check_same_run, data_digests
 from agentsgym.runs.settings import TINY, RunConfig
