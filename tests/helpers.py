@@ -1,7 +1,8 @@
 """Toy environments and agents that several tests share."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from agentsgym import MultistepEnv, TwentyQuestionsEnv, task_dataset
 from agentsgym.envs import EnvSettings
+from agentsgym.types import Message
 
 _TEXTS = [
     "Is it an animal? Can it fly? Yes. No. I don't know. [apple] [chair] [clock] [banana]",
@@ -81,6 +83,26 @@ def random_llama(tokenizer: PreTrainedTokenizerFast, **shape: Any) -> Any:
     }
     torch.manual_seed(0)
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **(defaults | shape)))
+
+
+def system(text: str) -> Message:
+    return {"role": "system", "content": text}
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
+    """Wait for what happens in another thread or process."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 class CountdownEnv(MultistepEnv):

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from generation_helpers import QUICK, build_model, build_tokenizer  # noqa: E402
 from agentsgym.generation import EmbeddedEngine  # noqa: E402  # needs torch
 from agentsgym.generation.vllm import VLLMEngine  # noqa: E402  # needs torch
 from completions_server import CompletionsServer  # noqa: E402  # needs torch
+from helpers import CHATML, random_llama  # noqa: E402  # needs torch
+from helpers import build_tokenizer as build_chat_tokenizer  # noqa: E402  # needs torch
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -42,6 +45,15 @@ def models() -> Callable[[str], Any]:
 @pytest.fixture(scope="session")
 def model(models: Callable[[str], Any]) -> Any:
     return models("llama")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model with a chat template, as `serve-model` loads it."""
+    tokenizer, path = build_chat_tokenizer(CHATML), tmp_path_factory.mktemp("model")
+    random_llama(tokenizer).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.weights import WeightSyncError
 from agentsgym.types import GenerationRequest, WeightUpdate
 from agentsgym.types.requests import is_context_overflow
-from helpers import CHATML, build_tokenizer, random_llama
+from helpers import CHATML, build_tokenizer, random_llama, wait_until
 from serve_process import Served, ServeProcess
 
 peft = pytest.importorskip("peft")
@@ -32,14 +32,6 @@ def tokenizer():
 @pytest.fixture(scope="module")
 def model(tokenizer):
     return random_llama(tokenizer).eval()
-
-
-@pytest.fixture(scope="module")
-def folder(model, tokenizer, tmp_path_factory):
-    path = tmp_path_factory.mktemp("model")
-    model.save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
 
 
 @pytest.fixture
@@ -234,13 +226,6 @@ def test_a_pause_lets_open_requests_end_and_holds_the_others(serve):
         assert not second.done() and not served.batcher._open
         served.post("/resume")
         assert second.result().status_code == 200
-
-
-def wait_until(true, seconds=60):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.002)
 
 
 class Slow:

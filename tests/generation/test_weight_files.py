@@ -105,18 +105,13 @@ def test_a_version_that_could_not_be_written_takes_no_room(model, tmp_path, monk
     assert list(tmp_path.iterdir()) == []
 
 
-def test_zero3_is_refused(model):
-    sharded = copy.deepcopy(model)
-    sharded.model.embed_tokens.weight.ds_id = 0
-    with pytest.raises(WeightSyncError, match=r"ZeRO-3 shards the model; .* fsdp_version: 2"):
-        is_sharded(sharded)
-
-
-def test_fsdp1_is_refused(model):
+def test_other_ways_to_shard_a_model_are_refused(model):
     class FullyShardedDataParallel(torch.nn.Module):
         pass
 
-    wrapped = copy.deepcopy(model)
-    wrapped.model.layers[0].wrapper = FullyShardedDataParallel()
-    with pytest.raises(WeightSyncError, match=r"FSDP1 shards the model; .* fsdp_version: 2"):
-        is_sharded(wrapped)
+    zero3, fsdp1 = copy.deepcopy(model), copy.deepcopy(model)
+    zero3.model.embed_tokens.weight.ds_id = 0
+    fsdp1.model.layers[0].wrapper = FullyShardedDataParallel()
+    for sharded in (zero3, fsdp1):
+        with pytest.raises(WeightSyncError, match="set fsdp_version: 2"):
+            is_sharded(sharded)

@@ -2,7 +2,6 @@
 
 import copy
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from agentsgym.generation.loop_thread import LoopDied
 from agentsgym.generation.vllm.weight_files import save
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.types import WeightUpdate
+from helpers import wait_until
 
 SECONDS = 0.4
 
@@ -25,13 +25,6 @@ def adapter(version):
 
 def first_stalls(number):
     return "stall" if number == 1 else None
-
-
-def wait_until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 @pytest.fixture

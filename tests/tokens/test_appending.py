@@ -5,12 +5,11 @@ import random
 
 import pytest
 
-from agentsgym.tokens import Transcript, codec_for
+from agentsgym.tokens import codec_for
 from agentsgym.tokens.template import LOOK_UP
-from agentsgym.types import GenerationResult
 from call_templates import SMOLLM3
 from chat_tokenizers import ALL, template, tokenizer_for
-from helpers import CHATML, DROPS_THOUGHT, build_tokenizer
+from helpers import CHATML, DROPS_THOUGHT, assistant, build_tokenizer, user
 
 TEXTS = [
     *("yes", " no ", "", "\n", "a\n\nb ", "<answer>x</answer>", "<tool_response>x</tool_response>"),
@@ -32,14 +31,6 @@ LOOKS_AROUND = [
 ]
 
 
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def answer(text):
-    return {"role": "assistant", "content": text}
-
-
 def turns(texts, seed, count=6):
     """Growing conversations, each one turn longer."""
     rng = random.Random(seed)
@@ -47,7 +38,7 @@ def turns(texts, seed, count=6):
     messages.append(user(rng.choice(texts)))
     for _ in range(count):
         yield messages
-        messages = [*messages, answer(rng.choice(texts)), user(rng.choice(texts))]
+        messages = [*messages, assistant(rng.choice(texts)), user(rng.choice(texts))]
 
 
 def check_contexts(tokenizer, texts, seed):
@@ -127,38 +118,6 @@ def test_codecs_can_be_pickled():
     codec = codec_for(build_tokenizer(CHATML))
     opened = codec.open([user("yes")])
     assert pickle.loads(pickle.dumps(codec)).open([user("yes")]) == opened
-
-
-class Touched(list):
-    """A conversation that counts the messages that are looked at."""
-
-    looks = 0
-
-    def __iter__(self):
-        for message in super().__iter__():
-            self.looks += 1
-            yield message
-
-    def __getitem__(self, key):
-        found = super().__getitem__(key)
-        self.looks += len(found) if isinstance(key, slice) else 1
-        return found
-
-
-@pytest.mark.parametrize("chat_template", [CHATML, None])
-def test_a_step_looks_at_as_many_messages_late_as_early(chat_template):
-    transcript = Transcript(codec_for(build_tokenizer(chat_template)))
-    messages = Touched([user("Go.")])
-    transcript.observe(messages)
-    looks = []
-    for step in range(300):
-        transcript.act(GenerationResult.of_text("A mouse?"), 0, step)
-        messages += [answer("A mouse?"), user("No.")]
-        messages.looks = 0
-        transcript.observe(messages)
-        looks.append(messages.looks)
-    assert looks[298] == looks[10] < 20  # neither is one at which all of it is rendered
-    assert len(transcript.rows) == 1
 
 
 def test_what_is_kept_of_conversations_is_bounded_in_size():

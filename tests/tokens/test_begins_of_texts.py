@@ -6,7 +6,7 @@ from tokenizers import processors
 from agentsgym import ScriptedAgent
 from agentsgym.tokens import Transcript, codec_for
 from agentsgym.types import GenerationResult
-from helpers import CHATML, CountdownEnv, build_tokenizer
+from helpers import CHATML, CountdownEnv, build_tokenizer, user
 
 BOS, END = 1, 2  # <|im_start|> and <|im_end|> of the toy tokenizer
 
@@ -21,10 +21,6 @@ def beginning(template=None, kind="template"):
     )
     assert tokenizer.encode("Q1")[0] == BOS
     return tokenizer
-
-
-def user(text):
-    return {"role": "user", "content": text}
 
 
 @pytest.mark.parametrize("kind", ["template", "both sides"])

@@ -7,20 +7,9 @@ from agentsgym.tokens import codec_for
 from agentsgym.tokens.calls import CallTranscript
 from agentsgym.types import GenerationResult, ModelCall
 from chat_tokenizers import template, tokenizer_for
+from helpers import assistant, system, user
 
 TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
-
-
-def system(text):
-    return {"role": "system", "content": text}
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(text):
-    return {"role": "assistant", "content": text}
 
 
 class Program:

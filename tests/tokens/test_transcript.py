@@ -5,14 +5,7 @@ from hypothesis import strategies as st
 
 from agentsgym.tokens import Transcript, codec_for
 from agentsgym.types import GenerationResult
-
-
-def user(text):
-    return {"role": "user", "content": text}
-
-
-def assistant(text):
-    return {"role": "assistant", "content": text}
+from helpers import assistant, user
 
 
 def sampled(tokenizer, text, eos=True):

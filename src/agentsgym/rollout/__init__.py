@@ -1,7 +1,6 @@
 """Playing trials: one at a time, or many at once with one engine."""
 
 from agentsgym.rollout.ahead import LocalSource
-from agentsgym.rollout.drive import GenerationError, advance, drive, is_engine_agent
 from agentsgym.rollout.failures import EveryRolloutFailed
 from agentsgym.rollout.run import play, run, run_env
 from agentsgym.rollout.stepping import SteppedTrial, TrialFacts, TrialOver
@@ -9,15 +8,11 @@ from agentsgym.types import RolloutRequest
 
 __all__ = [
     "EveryRolloutFailed",
-    "GenerationError",
     "LocalSource",
     "RolloutRequest",
     "SteppedTrial",
     "TrialFacts",
     "TrialOver",
-    "advance",
-    "drive",
-    "is_engine_agent",
     "play",
     "run",
     "run_env",

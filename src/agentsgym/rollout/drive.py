@@ -318,6 +318,5 @@ def _message(message: Mapping[str, Any]) -> Message:
 
 def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
     """Start and stop of each run of ones."""
-    padded = [0, *mask, 0]
-    edges = [i for i in range(len(mask) + 1) if padded[i] != padded[i + 1]]
+    edges = np.flatnonzero(np.diff([0, *mask, 0])).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))

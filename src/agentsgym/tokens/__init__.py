@@ -2,9 +2,7 @@
 
 from agentsgym.tokens.check import CallCheck, TokenCheck, inspect_calls, inspect_tokenizer
 from agentsgym.tokens.codec import Codec, TemplateCodec, codec_for, warn_rewritten
-from agentsgym.tokens.plain import PlainCodec
 from agentsgym.tokens.speech import ActionText
-from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 
 __all__ = [
@@ -12,8 +10,6 @@ __all__ = [
     "CallCheck",
     "Codec",
     "DraftRow",
-    "ParsedAnswer",
-    "PlainCodec",
     "TemplateCodec",
     "TokenCheck",
     "Transcript",

@@ -16,7 +16,6 @@ from typing import Any
 
 from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.folding import folded
-from agentsgym.tokens.plain import alternates
 from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.transcript import DraftRow, Transcript
 from agentsgym.types import GenerationResult, Message, ModelCall, StepSpan
@@ -85,7 +84,6 @@ class CallTranscript(Transcript):
 
     def _extend(self, call: ModelCall, keys: Sequence[_Key]) -> None:
         """Go on with the row that the call continues, or begin one."""
-        self._plain = alternates(call.messages)
         if earlier := self._prompts.get(keys[-1]):
             self._copy(earlier.row, earlier.span.start, "retry")
             self._text = earlier.text
@@ -126,7 +124,7 @@ class CallTranscript(Transcript):
     def _continue(self, earlier: _Answered, messages: Sequence[Message], new: int) -> None:
         """Go on after an earlier answer with the last `new` messages."""
         assert self._codec is not None
-        bridge = self._codec.bridge(earlier.text, messages, earlier.token_ids, new, self._plain)
+        bridge = self._codec.bridge(earlier.text, messages, earlier.token_ids, new)
         if bridge.delta is None:
             self._open(messages, "template", bridge.rewrites)
             return

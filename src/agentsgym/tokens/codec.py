@@ -81,7 +81,6 @@ class TemplateCodec:
         self.control = ControlTokens(tokenizer, self.template)
         self.turn_end = self._turn_end() or end_of_text(tokenizer)
         self._verbatim = special_tokens_meant
-        self._around: dict[str, list[str]] = {}
         self._appends: dict[tuple[str, ...], bool] = {}
         self._named = ""  # the tools, of which one cache has all openings
         self._opened: dict[tuple[Any, ...], tuple[Opening, list[Message]]] = {}
@@ -188,18 +187,16 @@ class TemplateCodec:
         messages: Sequence[Message],
         action_ids: Sequence[int],
         new: int = 1,
-        plain: bool | None = None,
     ) -> Bridge:
         """The template's text between an action and the next one. The action is the answer
-        `messages[-new - 1]`; the messages after it are new, of any roles. `plain` says whether the
-        conversation `alternates`; None: find out.
+        `messages[-new - 1]`; the messages after it are new, of any roles.
 
         `text` is the context as it was rendered before that action. History counts as rewritten if
         the template now renders that context differently, or does not render the action as the
         agent wrote it (ignoring white space around it, and how it writes calls of tools). A
         template that drops earlier `<think>` blocks does so.
         """
-        plain = new == 1 and (alternates(messages) if plain is None else plain)
+        plain = new == 1 and alternates(messages)
         tail, now = self._appended(text, messages) if plain else (None, "")
         if tail is None:
             known = self._marked(messages)
@@ -260,7 +257,7 @@ class TemplateCodec:
         answer = messages[-new - 1]
         action = answer["content"]
         plain = new == 1 and messages[-1]["role"] == "user" and not answer.get("tool_calls")
-        around = self._around_message("user") if plain else []
+        around = self._around_user if plain else []
         if around:
             tail = around[1] + messages[-1]["content"] + around[2]
             if len(now) == len(text) + len(action) + len(tail) and now == text + action + tail:
@@ -318,13 +315,11 @@ class TemplateCodec:
             raise TemplateFailed("the chat template does not write an answer")
         return head, tail
 
-    def _around_message(self, role: str) -> list[str]:
-        """The text that a template usually writes before and after a message that follows an
-        action. It is a guess: callers compare it with the actual rendering."""
-        if role not in self._around:
-            _, *parts = self.template.parts_around(["user", "assistant", role]) or [""]
-            self._around[role] = parts
-        return self._around[role]
+    @cached_property
+    def _around_user(self) -> list[str]:
+        """The text that a template usually writes before and after a user's message that follows
+        an action. It is a guess: callers compare it with the actual rendering."""
+        return self.template.parts_around(["user", "assistant", "user"])[1:]
 
     def _opening(self, messages: Sequence[Message]) -> tuple[Opening, list[Message]]:
         """`messages` and the generation prompt, rendered and encoded; and the messages, marked.

@@ -58,7 +58,6 @@ class PlainCodec:
         messages: Sequence[Message],
         action_ids: Sequence[int],
         new: int = 1,
-        plain: bool | None = None,
     ) -> Bridge:
         """Encode the last `new` messages, those after the action."""
         return Bridge(self._joined(messages[len(messages) - new :]), "")

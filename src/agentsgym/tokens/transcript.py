@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentsgym.tokens.codec import Codec
-from agentsgym.tokens.plain import alternates
 from agentsgym.types import GenerationResult, Message, Row, StepSpan
 
 
@@ -64,15 +63,13 @@ class DraftRow:
 class Transcript:
     """Records a rollout as rows of tokens. With `codec=None` (no tokenizer) it records none.
 
-    `_text` is the context as text, and `_before` the text before the last observation, or its
-    length if the context begins with it. `_plain` says whether the conversation `alternates`.
+    `_text` is the context as text, and `_before` the text before the last observation.
     """
 
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
         self._text = ""
-        self._before: str | int = ""
-        self._plain = True
+        self._before = ""
         self._last_action: tuple[int, ...] | None = None
         self._begins = "episode"
         self._row = DraftRow("")
@@ -101,19 +98,17 @@ class Transcript:
         if self._last_action is None:
             self._open(messages, self._begins)
             return
-        self._plain = self._plain and new == 1 and alternates(messages[-2:])
-        bridge = self._codec.bridge(self._text, messages, self._last_action, new, self._plain)
+        bridge = self._codec.bridge(self._text, messages, self._last_action, new)
         if bridge.delta is None:
             self._open(messages, "template", bridge.rewrites)
         else:
             self._row.observe(bridge.delta)
-            self._before = len(self._text)
             self._text = bridge.text
 
     def withdraw(self) -> None:
         """Remove the last observation because it gets no answer. A row ends with an action; a row
         without one is removed."""
-        self._text = self._text[: self._before] if isinstance(self._before, int) else self._before
+        self._text = self._before
         if self._row.spans:
             self._row.cut()
         elif self.rows:
@@ -147,7 +142,6 @@ class Transcript:
 
     def _open(self, messages: Sequence[Message], begins: str, rewrites: str = "") -> None:
         assert self._codec is not None
-        self._plain = alternates(messages)
         opening = self._codec.open(messages)
         self._row = DraftRow(begins, rewrites)
         self._row.observe(opening.token_ids)

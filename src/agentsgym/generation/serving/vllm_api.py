@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 from agentsgym.generation.serving.app import json_response, read_body, sent_key, unknown_model
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.engine import EngineBackend, new_seed
-from agentsgym.generation.serving.wire import Body
+from agentsgym.generation.serving.wire import Body, JsonObject
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 
 T = TypeVar("T")
@@ -47,13 +47,11 @@ class CompletionBody(Body):
     stop_token_ids: list[_Id] | None = None
     user: str = Field(default="", max_length=1000)
 
-    @model_validator(mode="before")
     @classmethod
-    def _whole_distribution(cls, values: Any) -> Any:
-        for key, off in _OFF.items() if isinstance(values, dict) else ():
-            if values.get(key) not in (off, None):
+    def _check(cls, given: JsonObject) -> None:
+        for key, off in _OFF.items():
+            if given.get(key, off) != off:
                 raise ValueError(f"{key} is not offered here; leave it out")
-        return values
 
 
 class AdapterBody(Body):
@@ -95,27 +93,22 @@ class VLLMApi:
 
     def routes(self) -> list[BaseRoute]:
         """The routes of an application."""
-        gets = {
-            "/v1/models": self._models,
-            "/weight_info": self._weight_info,
-        }
-        posts = {
-            "/v1/completions": self._complete,
-            "/v1/load_lora_adapter": self._load_adapter,
-            "/pause": self._pause,
-            "/resume": self._resume,
-            "/collective_rpc": self._reload,
-            "/reset_prefix_cache": self._reset,
-            "/update_weight_version": self._set_version,
-        }
-        return [
-            Route("/health", self._health),
-            *(Route(path, self._with_key(answer)) for path, answer in gets.items()),
-            *(
-                Route(path, self._with_key(answer), methods=["POST"])
-                for path, answer in posts.items()
-            ),
+        answers = [
+            ("GET", "/v1/models", self._models),
+            ("GET", "/weight_info", self._weight_info),
+            ("POST", "/v1/completions", self._complete),
+            ("POST", "/v1/load_lora_adapter", self._load_adapter),
+            ("POST", "/pause", self._pause),
+            ("POST", "/resume", self._resume),
+            ("POST", "/collective_rpc", self._reload),
+            ("POST", "/reset_prefix_cache", self._reset),
+            ("POST", "/update_weight_version", self._set_version),
         ]
+        keyed = (
+            Route(path, self._with_key(answer), methods=[method])
+            for method, path, answer in answers
+        )
+        return [Route("/health", self._health), *keyed]
 
     def _with_key(self, answer: _Answer) -> Callable[[Request], Awaitable[Response]]:
         async def checked(request: Request) -> Response:

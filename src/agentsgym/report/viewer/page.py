@@ -16,7 +16,6 @@ from importlib.resources import files
 from typing import Any
 
 _ASSETS = files("agentsgym.report.viewer") / "assets"
-_VENDOR = ("uPlot.iife.min.js", "virtual-core.iife.min.js")
 _WAITING = "The page is loading. It needs JavaScript and a browser of 2023 or later."
 
 
@@ -37,10 +36,9 @@ def page(data: Iterable[tuple[str, Any]]) -> Iterator[str]:
     yield "</body>\n</html>\n"
 
 
-def scripts() -> tuple[str, ...]:
+def scripts() -> tuple[str, str]:
     """The programs of the page, in their order."""
-    vendor = (_text(f"vendor/{name}") for name in _VENDOR)
-    return (*vendor, program())
+    return _text("vendor/uPlot.iife.min.js"), program()
 
 
 @cache

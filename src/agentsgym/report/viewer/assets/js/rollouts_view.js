@@ -32,7 +32,7 @@ export class RolloutsView {
     this._update();
     this._list.attach();
     this._list.show(this.shown, this._place);
-    if (this._place) this._list.scrollTo(this._place, "center");
+    if (this._place) this._list.scrollTo(this._place, true);
     return () => {
       this._search.stop();
       this._list.detach();

@@ -1,8 +1,7 @@
-// A list of any length, of which only the visible rows are in the document.
+// A list of any length, of which only the visible rows are in the document. All have one height.
 import { el } from "./dom.js";
 
-const { Virtualizer, observeElementRect, observeElementOffset, elementScroll } =
-  globalThis.VirtualCore;
+const BEYOND = 12; // rows before and after the visible ones
 
 // `row(item)` makes the element of a row; `open(item)` is called for a click or Enter on it.
 export class VirtualList {
@@ -19,53 +18,39 @@ export class VirtualList {
         role: "listbox",
         "aria-label": label,
         tabIndex: 0,
-        on: { keydown: (event) => this._onKey(event), click: (event) => this._onClick(event) },
+        on: {
+          keydown: (event) => this._onKey(event),
+          click: (event) => this._onClick(event),
+          scroll: () => this._render(),
+        },
       },
       this._inner,
     );
-    this._virtualizer = new Virtualizer({
-      ...this._options(),
-      estimateSize: () => height,
-    });
     this._height = height;
-  }
-
-  _options() {
-    return {
-      count: this._items.length,
-      estimateSize: () => this._height,
-      getScrollElement: () => this.element,
-      overscan: 12,
-      observeElementRect,
-      observeElementOffset,
-      scrollToFn: elementScroll,
-      initialRect: { width: 1000, height: 700 },
-      onChange: () => this._render(),
-    };
+    this._watcher = new ResizeObserver(() => this._render());
   }
 
   attach() {
-    this._detach = this._virtualizer._didMount();
-    this._virtualizer._willUpdate();
-    this._render();
+    this._watcher.observe(this.element);
   }
 
   detach() {
-    this._detach?.();
+    this._watcher.disconnect();
   }
 
   show(items, current = 0) {
     this._items = items;
     this._current = Math.max(0, Math.min(current, items.length - 1));
-    this._virtualizer.setOptions(this._options());
-    this._virtualizer._willUpdate();
-    this._virtualizer.measure();
     this._render();
   }
 
-  scrollTo(place, align = "auto") {
+  // Brings a row into view, or to the middle.
+  scrollTo(place, middle = false) {
     this._current = place;
-    this._virtualizer.scrollToIndex(place, { align });
+    const last = place * this._height;
+    const first = last + this._height - this.element.clientHeight;
+    this.element.scrollTop = middle
+      ? (first + last) / 2 : Math.min(last, Math.max(first, this.element.scrollTop));
     this._render();
   }
 
@@ -84,17 +69,20 @@ export class VirtualList {
   }
 
   _render() {
-    this._inner.style.height = `${this._virtualizer.getTotalSize()}px`;
-    const rows = this._virtualizer.getVirtualItems().map((place) => {
-      const row = this._row(this._items[place.index]);
+    this._inner.style.height = `${this._items.length * this._height}px`;
+    const { scrollTop, clientHeight } = this.element;
+    const first = Math.max(0, Math.floor(scrollTop / this._height) - BEYOND);
+    const end = Math.ceil((scrollTop + clientHeight) / this._height) + BEYOND;
+    const rows = this._items.slice(first, end).map((item, number) => {
+      const [row, place] = [this._row(item), first + number];
       row.classList.add("virtual-row");
-      row.id = `row-${place.index}`;
-      row.dataset.place = place.index;
+      row.id = `row-${place}`;
+      row.dataset.place = place;
       row.setAttribute("role", "option");
-      row.setAttribute("aria-posinset", place.index + 1);
+      row.setAttribute("aria-posinset", place + 1);
       row.setAttribute("aria-setsize", this._items.length);
-      row.setAttribute("aria-selected", place.index === this._current);
-      row.style.transform = `translateY(${place.start}px)`;
+      row.setAttribute("aria-selected", place === this._current);
+      row.style.transform = `translateY(${place * this._height}px)`;
       return row;
     });
     this._inner.replaceChildren(...rows);
