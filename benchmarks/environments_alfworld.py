@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym import make
-from agentsgym.envs.alfworld import TASK_TYPES
 from agentsgym.envs.alfworld.engine import HouseholdGame
 from agentsgym.envs.alfworld.games import generated_tasks
+from agentsgym.envs.alfworld.generator import TASK_TYPES
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.processes.worker import stop_workers, workers
 

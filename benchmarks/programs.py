@@ -24,7 +24,8 @@ import openai
 import torch
 
 from agentsgym import DirectOutputAgent
-from agentsgym.envs.program import ClientSettings, ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
+from agentsgym.envs.program.run import ClientSettings
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import RolloutBatch, SamplingParams
 

@@ -43,7 +43,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, PrinterCallback
 
 from agentsgym import DirectOutputAgent, GRPOEnvConfig, GRPOEnvTrainer, register, task_dataset
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.evaluation.intervals import wilson
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.types import (

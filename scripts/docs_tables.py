@@ -15,7 +15,7 @@ from agentsgym.checks.token_report import RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
 from agentsgym.cli.app import COMMANDS
 from agentsgym.envs.builtin import BUILTIN
-from agentsgym.envs.exploration import ExploreEnv
+from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.report.doctor import FAULTS
 from agentsgym.tokens import inspect_calls
 from agentsgym.tokens.template import REWRITES

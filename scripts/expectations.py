@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentsgym.envs.exploration import BestPlayer, Claim, Inform, Plan
-from agentsgym.envs.exploration.best_play import Beliefs, Move
-from agentsgym.envs.mastermind import ExactPlayer
+from agentsgym.envs.exploration.best_play import Beliefs, BestPlayer, Claim, Inform, Move, Plan
+from agentsgym.envs.mastermind.best_play import ExactPlayer
 
 
 @dataclass(frozen=True, slots=True)

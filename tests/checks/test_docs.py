@@ -72,7 +72,7 @@ def test_the_game_of_twenty_questions_goes_as_on_its_page():
 
 def test_the_table_of_games_is_the_table():
     pytest.importorskip("textarena", reason="needs the extra textarena")
-    from agentsgym.envs.textarena import GAMES
+    from agentsgym.envs.textarena.games import GAMES
 
     text = (DOCS / "environments/textarena.md").read_text()
     for game in GAMES.values():

@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from fuzz.noise_engine import NoiseEngine
 from serving import Server
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agentsgym import DirectOutputAgent
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.serving.listening import ServerThread
 from agentsgym.runs.serve_model import application

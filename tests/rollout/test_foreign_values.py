@@ -12,7 +12,7 @@ import torch
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, ToolEnv, register
 from agentsgym.envs.gymnasium import GymnasiumEnv
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.integrations.text_gym import TextGymEnv

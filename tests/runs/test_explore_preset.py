@@ -44,7 +44,7 @@ def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invo
 
 
 def test_scores_of_other_players_that_fail_end_no_run(tmp_path, monkeypatch, caplog):
-    from agentsgym.envs.exploration import ExploreEnv
+    from agentsgym.envs.exploration.env import ExploreEnv
 
     def fails(self, task_data):
         raise RuntimeError("no such player")

@@ -5,8 +5,8 @@ import pytest
 pytest.importorskip("alfworld", reason="needs the extra agentsgym[alfworld]")
 pytest.importorskip("fast_downward", reason="needs the extra agentsgym[alfworld]")
 
-from agentsgym.envs.alfworld import TASK_TYPES
 from agentsgym.envs.alfworld.games import generated_tasks
+from agentsgym.envs.alfworld.generator import TASK_TYPES
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,9 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.envs.alfworld import ExpertAgent, NoGames
 from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame
+from agentsgym.envs.alfworld.games import NoGames
+from agentsgym.envs.command_game import ExpertAgent
 
 HERE = {"workers": 0}
 COMMANDS = ("go to shelf 1", "help", "look")

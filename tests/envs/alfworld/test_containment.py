@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import agentsgym
 from agentsgym import ScriptedAgent
-from agentsgym.envs.alfworld import ExpertAgent
+from agentsgym.envs.command_game import ExpertAgent
 
 
 def test_argv_stdout_and_environment_are_back(task, monkeypatch, capsys):

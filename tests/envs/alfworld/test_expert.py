@@ -4,7 +4,7 @@ import pytest
 
 import agentsgym
 from agentsgym import ScriptedAgent
-from agentsgym.envs.alfworld import ExpertAgent
+from agentsgym.envs.command_game import ExpertAgent
 from agentsgym.runs.scripted_agents import scripted_agent
 
 

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from agentsgym.envs.alfworld import TASK_TYPES, generate
 from agentsgym.envs.alfworld.engine import HouseholdGame, solve
+from agentsgym.envs.alfworld.generator import TASK_TYPES, generate
 from agentsgym.envs.alfworld.scene import tables
 
 OFFICIAL = """

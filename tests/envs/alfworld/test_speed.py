@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agentsgym.envs.alfworld import speed
+from agentsgym.envs.alfworld import engine
 from agentsgym.envs.alfworld.engine import HouseholdGame
 
 LEAST = 15
@@ -44,6 +44,6 @@ def test_same_transcript_and_at_least_fifteen_times_faster(tasks):
 
 
 def test_an_unknown_version_runs_unpatched_with_a_warning(monkeypatch):
-    monkeypatch.setattr(speed, "KNOWN_VERSIONS", {"textworld": {"0.1"}})
+    monkeypatch.setattr(engine, "KNOWN_VERSIONS", {"textworld": {"0.1"}})
     with pytest.warns(RuntimeWarning, match=r"does not support textworld 1\.\d"):
-        assert speed.speed_patch() == []
+        assert engine.speed_patch() == []

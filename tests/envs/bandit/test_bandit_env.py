@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.bandit import BanditEnv
+from agentsgym.envs.bandit.env import BanditEnv
 
 
 def make(**config):

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import pytest
 
-from agentsgym.envs.bandit import FiniteHorizon, trial_weights
+from agentsgym.envs.bandit.best_play import FiniteHorizon, trial_weights
 from bandit_players import (
     best_policy,
     expected_successes,

@@ -3,7 +3,8 @@
 import pytest
 
 from agentsgym.envs import ConfigError, make
-from agentsgym.envs.classical_reasoning.gym_tasks import OFFERED, same_answer
+from agentsgym.envs.classical_reasoning.answers import same_answer
+from agentsgym.envs.classical_reasoning.questions import OFFERED
 
 gym = pytest.importorskip("reasoning_gym", reason="needs the extra reasoning")
 

@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from agentsgym.envs.classical_reasoning import BadQuestions, load_questions
 from agentsgym.envs.classical_reasoning.answers import kind_of
 from agentsgym.envs.classical_reasoning.questions import (
+    BadQuestions,
     KnownQuestion,
+    load_questions,
     shipped_questions,
 )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentsgym.envs.exploration import ExploreEnv
+from agentsgym.envs.exploration.env import ExploreEnv
 from expectations import explored
 
 

@@ -5,7 +5,8 @@ import re
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.exploration import Claim, ExploreEnv, Inform
+from agentsgym.envs.exploration.best_play import Claim, Inform
+from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.envs.exploration.games import GAMES, Question
 
 

@@ -7,9 +7,10 @@ from test_explore_numbers import enumerated
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
-from agentsgym.envs.exploration import Claim, ExploreManyEnv
+from agentsgym.envs.exploration.best_play import Claim
 from agentsgym.envs.exploration.families import FAMILIES, families_of
 from agentsgym.envs.exploration.language import PARTS, ROLES, lexicon, patterns
+from agentsgym.envs.exploration.many import ExploreManyEnv
 
 SAME_PARTS = {"words": "train", "patterns": "train"}
 

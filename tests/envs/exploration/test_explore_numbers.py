@@ -4,13 +4,8 @@ import itertools
 
 import pytest
 
-from agentsgym.envs.exploration import (
-    BestPlayer,
-    Claim,
-    ExploreEnv,
-    Inform,
-    Plan,
-)
+from agentsgym.envs.exploration.best_play import BestPlayer, Claim, Inform, Plan
+from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.envs.known_game import episode_weights
 from expectations import RandomPlayer, explored
 

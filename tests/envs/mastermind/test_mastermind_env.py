@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.mastermind import MastermindEnv
+from agentsgym.envs.mastermind.env import MastermindEnv
 
 BARE = {"hints": 0}
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsgym.envs.known_game import episode_weights
-from agentsgym.envs.mastermind import CodeSpace, ExactPlayer
-from agentsgym.envs.mastermind.codes import Feedback, feedback
+from agentsgym.envs.mastermind.best_play import ExactPlayer
+from agentsgym.envs.mastermind.codes import CodeSpace, Feedback, feedback
 from expectations import guessed, guessed_with_hint
 
 codes = st.integers(1, 4).flatmap(

@@ -17,7 +17,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from smolagents import CodeAgent, LogLevel, OpenAIServerModel, ToolCallingAgent
 
 from agentsgym import DirectOutputAgent
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.types import EngineStats, GenerationResult, SamplingParams
 from chat_tokenizers import template, tokenizer_for
 

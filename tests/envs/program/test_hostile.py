@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, make
-from agentsgym.envs.program import ProgramEnv
-from agentsgym.envs.program.server import program_server
+from agentsgym.envs.program.env import ProgramEnv
+from agentsgym.envs.program.run import program_server
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout.processes.worker import stop_workers
 from chat_tokenizers import template, tokenizer_for

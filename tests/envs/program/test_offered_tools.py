@@ -4,7 +4,7 @@ import httpx
 
 from agentsgym import ScriptedAgent
 from agentsgym.checks import check_env
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.tokens import codec_for
 from agentsgym.warm_start.new_model import warm_start
 from agentsgym.warm_start.settings import TinySettings, WarmStartSettings

@@ -12,7 +12,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, make
 from agentsgym.envs import ConfigError
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import SamplingParams

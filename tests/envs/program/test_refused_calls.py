@@ -4,7 +4,7 @@ import httpx
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.program.env import ProgramEnv
 from chat_tokenizers import template, tokenizer_for
 from rollout.doubles import TextEngine
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from agentsgym import TwentyQuestionsEnv
-from agentsgym.envs.exploration import ExploreEnv
-from agentsgym.envs.program import ProgramEnv
+from agentsgym.envs.exploration.env import ExploreEnv
+from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 from chat_tokenizers import template, tokenizer_for

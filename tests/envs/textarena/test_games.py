@@ -17,7 +17,8 @@ from agentsgym.checks.playing import (
 )
 from agentsgym.envs import ConfigError, EnvPool, make
 from agentsgym.envs.builtin import TEXTARENA_GAMES
-from agentsgym.envs.textarena import GAMES, game_class
+from agentsgym.envs.textarena.env import game_class
+from agentsgym.envs.textarena.games import GAMES
 
 QUICK = [name for name in TEXTARENA_GAMES if name not in ("RushHour", "Sokoban", "Set")]
 

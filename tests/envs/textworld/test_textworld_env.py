@@ -7,7 +7,8 @@ import pytest
 
 import agentsgym
 from agentsgym import ScriptedAgent
-from agentsgym.envs.textworld import GenerationFailed, games
+from agentsgym.envs.command_game import GenerationFailed
+from agentsgym.envs.textworld import games
 from agentsgym.envs.textworld.env import tidy
 from agentsgym.envs.textworld.games import Recipe, ensure_games, fingerprint
 

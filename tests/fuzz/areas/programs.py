@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agentsgym import DirectOutputAgent, SamplingParams
-from agentsgym.envs.program import ProgramEnv
-from agentsgym.envs.program.server import program_server
+from agentsgym.envs.program.env import ProgramEnv
+from agentsgym.envs.program.run import program_server
 from chat_tokenizers import template, tokenizer_for
 from fuzz.calls_oracle import check_row, expected_rows
 from fuzz.hostile_program import CLOSED_KEYS, Called, HostileProgram, Notes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.classical_reasoning import ClassicalReasoningEnv
+from agentsgym.envs.classical_reasoning.env import ClassicalReasoningEnv
 from fuzz.oracle import Area
 from fuzz.values import SPECIAL_TEXTS, TEXTS
 

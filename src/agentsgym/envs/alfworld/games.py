@@ -121,7 +121,7 @@ def generated_tasks(
         ensure("alfworld", "alfworld")
         _log.info("generating %d ALFWorld games, about 0.5 s each", len(missing))
         process = run_python(
-            "agentsgym.envs.alfworld", input=json.dumps(missing), env=python_environment()
+            "agentsgym.envs.alfworld.generator", input=json.dumps(missing), env=python_environment()
         )
         if process.returncode != 0:
             raise GenerationFailed(f"the generator failed:\n{process.stderr[-2000:]}")

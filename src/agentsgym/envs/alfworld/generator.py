@@ -3,9 +3,13 @@
 A game folder has the same files as the official data: `game.tw-pddl`, `traj_data.json` and
 `initial_state.pddl`. The real planner must solve every game, and its plan is played to the win
 before the folder gets its final name, so an existing folder is always complete.
+
+As a program (`python -m`) it makes the games of the tasks on standard input: a JSON list of tasks
+with `game_file`, `task_type`, `split` and `seed`.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -237,3 +241,14 @@ def _abilities(thing: Thing) -> Iterator[str]:
         yield f"(pickupable {thing.name})"
     if thing.kind in constants.MOVABLE_RECEPTACLES_SET:
         yield f"(isReceptacleObject {thing.name})"
+
+
+def main() -> None:
+    """Make every game that does not exist yet."""
+    for task in json.load(sys.stdin):
+        folder = Path(task["game_file"]).parent
+        generate(folder, task["task_type"], task["split"], task["seed"])
+
+
+if __name__ == "__main__":
+    main()

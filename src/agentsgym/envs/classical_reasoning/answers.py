@@ -1,10 +1,11 @@
-"""Finding the answer in an agent's text, and comparing it with the right one as text, choice or
-number. Pure functions that evaluate nothing."""
+"""Finding the answer in an agent's text, and comparing it with the right one as text, choice,
+number, or as reasoning-gym's tasks want it. Pure functions that evaluate nothing."""
 
 import math
 import re
 import unicodedata
 from collections.abc import Callable
+from decimal import Decimal
 
 from agentsgym.envs.action_text import spoken, without_fence, without_label
 
@@ -56,6 +57,8 @@ _READ = [(re.compile(pattern), value) for pattern, value in _FORMS]
 _SIMPLE = re.compile(r"\s*[-+]?\d{1,300}(?:\.\d{1,300})?\s*", re.ASCII)
 """Numbers that need no special reading; most numbers are like this."""
 _FACTORIAL = re.compile(r"\s*(\d{1,3})\s*!\s*")
+_DECIMAL = re.compile(r"[-+]?\d{1,100}(\.\d{0,100})?", re.ASCII)
+_GROUPED = re.compile(r"[-+]?\d{1,3}(,\d{3}){1,30}(\.\d{1,100})?", re.ASCII)
 
 
 # -- finding the answer ------------------------------------------------------------------------
@@ -186,6 +189,31 @@ def _is_percentage(text: str) -> bool:
 
 def _close(one: float, other: float, tolerance: float) -> bool:
     return math.isclose(one, other, rel_tol=tolerance, abs_tol=1e-12)
+
+
+def same_answer(answer: str, right: str) -> bool:
+    """Whether two texts are the same without case and white space at the ends of lines and items.
+
+    Items of a list, in brackets and quotes or not, are separated by commas. Decimal numbers are
+    compared by value; a number alone may have thousands separators.
+    """
+    if _items(answer) == _items(right):
+        return True
+    number = _decimal(right)
+    grouped = answer.replace(",", "") if _GROUPED.fullmatch(answer.strip()) else answer
+    return number is not None and _decimal(grouped) == number
+
+
+def _items(text: str) -> list[list[Decimal | str]]:
+    inside = text.strip(" \n\t$").casefold().removeprefix("[").removesuffix("]")
+    lines = [
+        [item.strip().strip("'\"") for item in line.split(",")] for line in inside.splitlines()
+    ]
+    return [[item if (n := _decimal(item)) is None else n for item in line] for line in lines]
+
+
+def _decimal(text: str) -> Decimal | None:
+    return Decimal(text.strip()) if _DECIMAL.fullmatch(text.strip()) else None
 
 
 # -- reading a number --------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.classical_reasoning.grader import Grader
-from agentsgym.envs.classical_reasoning.gym_tasks import MAX_SEED
 from agentsgym.envs.classical_reasoning.questions import (
+    MAX_SEED,
     KnownQuestion,
     gym_questions,
     load_questions,

@@ -15,8 +15,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from agentsgym.child_process import bare_environment, start_python
-from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of
-from agentsgym.envs.classical_reasoning.gym_tasks import same_answer
+from agentsgym.envs.classical_reasoning.answers import is_number, is_right, kind_of, same_answer
 from agentsgym.envs.classical_reasoning.questions import KnownQuestion
 from agentsgym.envs.extras import ensure
 

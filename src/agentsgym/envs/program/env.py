@@ -10,8 +10,7 @@ from pydantic import Field
 
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun
-from agentsgym.envs.program.server import program_server
+from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun, program_server
 from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.serving.calls import ModelAnswer, reply_from_json

@@ -1,10 +1,17 @@
-"""Games by sizes and seed, made when they are first needed and stored in a cache folder."""
+"""Games by sizes and seed, made when they are first needed and stored in a cache folder.
+
+As a program (`python -m`) it runs the real `tw-make` for a JSON list of [arguments, game file] on
+standard input. The generator's games depend on the hash seed, so it is started with
+PYTHONHASHSEED=0.
+"""
 
 import hashlib
 import importlib.metadata
 import json
 import logging
+import runpy
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.child_process import python_environment, run_python
-from agentsgym.envs.command_game import GenerationFailed
+from agentsgym.envs.command_game import GenerationFailed, published
 from agentsgym.envs.extras import ensure
 
 EVAL_SHARE = 3
@@ -74,7 +81,7 @@ def _run(missing: Sequence[tuple[list[str], str]]) -> None:
         with tempfile.TemporaryDirectory() as empty:
             # the generator would read a folder `textworld_data` in its working directory
             process = run_python(
-                "agentsgym.envs.textworld",
+                "agentsgym.envs.textworld.games",
                 input=json.dumps(missing),
                 env={**python_environment(), "PYTHONHASHSEED": "0"},
                 cwd=empty,
@@ -119,3 +126,33 @@ def distinct_seeds(root: Path, recipe: Recipe, count: int, *, held_out: bool) ->
             return chosen[:count]
     _log.warning("only %d of %d %s games differ", len(chosen), count, recipe.slug)
     return chosen
+
+
+# -- the program that makes games ------------------------------------------------------------------
+
+
+def tw_make() -> str:
+    """The path of the script that the package installs. Raises LookupError if it is missing."""
+    for file in importlib.metadata.files("textworld") or ():
+        if file.name == "tw-make":
+            return str(file.locate())
+    raise LookupError("the installed textworld has no tw-make")
+
+
+def make(arguments: Sequence[str], game_file: Path) -> None:
+    """Make one game; its folder appears only when it is complete."""
+    with published(game_file.parent) as scratch:
+        output = str(scratch / game_file.name)
+        sys.argv = ["tw-make", *arguments, "--output", output, "--silent", "-f"]
+        runpy.run_path(tw_make(), run_name="__main__")
+
+
+def main() -> None:
+    """Make every game that does not exist yet."""
+    for arguments, game_file in json.load(sys.stdin):
+        if not Path(game_file).exists():
+            make(arguments, Path(game_file))
+
+
+if __name__ == "__main__":
+    main()
