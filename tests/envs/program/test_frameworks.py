@@ -17,12 +17,12 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from smolagents import CodeAgent, LogLevel, OpenAIServerModel, ToolCallingAgent
 
 from agentsgym import DirectOutputAgent
-from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.types import EngineStats, GenerationResult, SamplingParams
 from chat_tokenizers import template, tokenizer_for
+from envs.program.programs import TOKENIZER as QWEN
+from envs.program.programs import program
 
 END = "<|im_end|>"
-QWEN = tokenizer_for(template("qwen2_5"), END)
 EXAMPLES = Path(__file__).parents[3] / "examples" / "program"
 TASK = {
     "ages": {"Ann": 31, "Bob": 27},
@@ -78,16 +78,10 @@ ANN, BOB, SUM = call("lookup", name="Ann"), call("lookup", name="Bob"), call("ad
 
 def played(function, *answers, tokenizer=QWEN, delay=0.0, **config):
     """The rollout of a program whose model gives these answers."""
-
-    class Program(ProgramEnv):
-        def run(self, task, client):
-            return function(task, client)
-
     engine = ScriptedEngine(tokenizer, answers, delay)
     agent = DirectOutputAgent(engine, SamplingParams(max_tokens=999))
-    (rollout,) = (
-        Program(tokenizer, {"time_limit": 30.0, **config}).run_trial([TASK], agent).rollouts
-    )
+    env = program(function, tokenizer, **{"time_limit": 30.0, **config})
+    (rollout,) = env.run_trial([TASK], agent).rollouts
     assert rollout.error is None and not engine.answers
     return rollout
 
@@ -236,14 +230,6 @@ def test_smolagents_rewrites_each_call_as_text_so_each_is_a_row():
     prompt = QWEN.decode(rollout.rows[1].token_ids)
     assert "assistant\nCalling tools:\n[{'id': 'call00000', 'type': 'function'" in prompt
     assert "Observation:\n31" in prompt
-
-
-def test_smolagents_executes_parallel_calls():
-    both = f"{ANN}\n{BOB}"
-    rollout = played(smolagents_agent.run, both, SUM, FINAL)
-    assert rollout.final_reward == 1.0
-    assert rows_of(rollout) == [("episode", [both]), ("history", [SUM]), ("history", [FINAL])]
-    assert "Observation:\n31\n27" in QWEN.decode(rollout.rows[1].token_ids)
 
 
 def smol_model(client):

@@ -18,16 +18,12 @@ import psutil
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams, make
-from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.envs.program.run import program_server
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout.processes.worker import stop_workers
-from chat_tokenizers import template, tokenizer_for
+from envs.program.programs import CALL, HTTP, TOKENIZER, ask, program
 from fuzz.noise_engine import HELD, NoiseEngine
 from helpers import random_llama
-
-TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
-HTTP = httpx.Client(timeout=60, limits=httpx.Limits(max_connections=None))
 
 
 def agent_of(engine):
@@ -37,21 +33,6 @@ def agent_of(engine):
 @pytest.fixture
 def agent():
     return agent_of(NoiseEngine(TOKENIZER))
-
-
-def program(function, **config):
-    class Program(ProgramEnv):
-        def run(self, task, client):
-            return function(task, client)
-
-    return Program(TOKENIZER, config)
-
-
-def ask(client, text, over=HTTP):
-    body = {"model": "any", "messages": [{"role": "user", "content": text}]}
-    answer = over.post(f"{client.session_url}/v1/chat/completions", json=body)
-    answer.raise_for_status()
-    return answer.json()["choices"][0]["message"]["content"]
 
 
 def post(client, reward):
@@ -66,17 +47,6 @@ def soon(condition, seconds=20.0):
 
 
 # -- rewards -------------------------------------------------------------------------------------
-
-
-def test_what_a_program_posts_and_what_it_returns_for_each_call_add_up(agent):
-    def play(task, client):
-        for number in range(3):
-            ask(client, f"{number}?")
-            assert post(client, b'{"reward": 0.5}') == 200
-        return [1.0, 2.0, 4.0]
-
-    ((episode,),) = (one.episodes for one in program(play).run_trial([{}], agent).rollouts)
-    assert [step.reward for step in episode.steps] == [1.5, 2.5, 4.5]
 
 
 @pytest.mark.parametrize("reward", [b"NaN", b"1e999", b"1e31", b"true", b"9" * 400])
@@ -121,27 +91,6 @@ def test_200_parallel_calls_are_200_rows_and_change_nothing_for_others():
         for row, same in zip(one.rows, other.rows, strict=True):
             assert np.array_equal(row.token_ids, same.token_ids)
             assert np.allclose(row.logprobs, same.logprobs, atol=1e-5)
-
-
-def test_an_endless_program_has_its_steps_and_the_others_theirs(agent):
-    refused = threading.Event()
-
-    def play(task, client):
-        number = 0
-        while number < 3 or task["endless"]:
-            number += 1
-            try:
-                ask(client, f"{number}?")
-            except httpx.HTTPStatusError:
-                refused.set()
-                raise
-        return 1.0
-
-    tasks = [{"endless": False}, {"endless": True}, {"endless": False}]
-    rollouts = program(play, max_steps_per_episode=100).run_trial(tasks, agent).rollouts
-    assert [len(rollout.episodes[0].steps) for rollout in rollouts] == [3, 100, 3]
-    assert not any(rollout.failed for rollout in rollouts)
-    assert refused.wait(20)
 
 
 # -- what stays ----------------------------------------------------------------------------------
@@ -192,10 +141,6 @@ def test_after_many_sessions_nothing_is_left(agent, rounds):
 
 RUN = "import json, os; s = json.loads(os.environ['AGENTSGYM_TASK'])['script']; "
 RUN += "os.execvp('sh', ['sh', '-c', s])"
-CALL = (
-    'curl -s $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" '
-    '-d \'{"model": "any", "messages": [{"role": "user", "content": "Go?"}]}\' > /dev/null; '
-)
 DAEMON = "setsid sh -c 'trap \"\" TERM HUP; sleep 300' >/dev/null 2>&1 </dev/null & "
 SCRIPTS = {
     "killed": (CALL + "kill -9 $$", "exit status"),

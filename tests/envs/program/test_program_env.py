@@ -1,4 +1,4 @@
-"""Programs as environments: their calls are steps, with the same tokens as our own loop."""
+"""Programs as environments: their calls are steps; rewards, conversations, faults, commands."""
 
 import json
 import sys
@@ -12,15 +12,12 @@ import pytest
 
 from agentsgym import DirectOutputAgent, make
 from agentsgym.envs import ConfigError
-from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.runs.files.rollouts import RolloutWriter, read_rollouts
 from agentsgym.types import SamplingParams
-from chat_tokenizers import template, tokenizer_for
+from envs.program.programs import CALL, TOKENIZER, ask, program
 from helpers import random_llama
 from rollout.doubles import TextEngine
-
-TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
 
 
 @pytest.fixture(scope="module")
@@ -31,29 +28,6 @@ def model():
 @pytest.fixture
 def agent(model):
     return DirectOutputAgent(EmbeddedEngine(model, TOKENIZER), SamplingParams(max_tokens=8))
-
-
-def program(function, **config):
-    """An environment whose program is `function`."""
-
-    class Program(ProgramEnv):
-        def run(self, task, client):
-            return function(task, client)
-
-    return Program(TOKENIZER, config)
-
-
-def ask(client, *contents, **options):
-    """Call the model with plain HTTP; the answer's text."""
-    messages = [{"role": "user", "content": content} for content in contents]
-    answer = httpx.post(
-        f"{client.base_url}/chat/completions",
-        json={"model": "any", "messages": messages, **options},
-        headers={"Authorization": f"Bearer {client.api_key}"},
-        timeout=60,
-    )
-    answer.raise_for_status()
-    return answer.json()["choices"][0]["message"]["content"]
 
 
 def rollout_of(env, agent, task=None, **options):
@@ -332,12 +306,6 @@ def test_a_worker_process_runs_programs_and_their_endpoint(agent, tmp_path):
 
 def shell(script, **config):
     return make("Program", TOKENIZER, {"command": ["sh", "-c", script], **config})
-
-
-CALL = (
-    'curl -s $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" '
-    '-d \'{"model": "any", "messages": [{"role": "user", "content": "Go?"}]}\' > /dev/null; '
-)
 
 
 def test_the_reward_may_stand_in_a_file(agent):

@@ -4,8 +4,8 @@ import httpx
 import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams
-from agentsgym.envs.program.env import ProgramEnv
 from chat_tokenizers import template, tokenizer_for
+from envs.program.programs import program
 from rollout.doubles import TextEngine
 
 GEMMA = tokenizer_for(template("gemma3"))
@@ -16,20 +16,13 @@ REFUSED = [SYSTEM, {"role": "assistant", "content": "I begin."}, HELLO]
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
 
 
-def program(function, **config):
-    class Program(ProgramEnv):
-        def run(self, task, client):
-            return function(lambda messages, **more: ask(client, messages, more), client)
-
-    return Program(GEMMA, {"time_limit": 60.0, **config})
-
-
-def ask(client, messages, more):
+def ask(client, messages, **more):
     body = {"model": "any", "messages": messages, **more}
     return httpx.post(f"{client.session_url}/v1/chat/completions", json=body, timeout=60)
 
 
-def played(env):
+def played(function, **config):
+    env = program(function, GEMMA, time_limit=60.0, **config)
     agent = DirectOutputAgent(TextEngine(GEMMA), SamplingParams())
     (rollout,) = env.run_trial([{}], agent).rollouts
     return rollout
@@ -37,15 +30,15 @@ def played(env):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_refused_call_is_no_step_and_leaves_no_trace(workers):
-    def play(ask, client):
-        statuses = [ask(REFUSED).status_code, ask([HELLO]).status_code]
-        statuses += [ask([HELLO], tools=[TOOL]).status_code]
-        statuses += [ask(REFUSED).status_code]
+    def play(task, client):
+        statuses = [ask(client, REFUSED).status_code, ask(client, [HELLO]).status_code]
+        statuses += [ask(client, [HELLO], tools=[TOOL]).status_code]
+        statuses += [ask(client, REFUSED).status_code]
         httpx.post(f"{client.session_url}/reward", json={"reward": 0.5})
-        statuses += [ask([HELLO, ANSWER, HELLO, SYSTEM]).status_code]
+        statuses += [ask(client, [HELLO, ANSWER, HELLO, SYSTEM]).status_code]
         return {"reward": 1.0, "metrics": {"ok": statuses == [400, 200, 400, 400, 200]}}
 
-    rollout = played(program(play, workers=workers))
+    rollout = played(play, workers=workers)
     assert rollout.error is None
     (episode,) = rollout.episodes
     assert [step.reward for step in episode.steps] == [0.5, 1.0]
@@ -59,14 +52,14 @@ def test_a_refused_call_is_no_step_and_leaves_no_trace(workers):
     [(2.0, [1.0, 2.5]), ([3.0, 4.0], [4.0, 4.5]), ({"reward": 0, "win": True}, [1.0, 0.5])],
 )
 def test_a_program_may_end_after_a_refused_call(result, rewards):
-    def play(ask, client):
+    def play(task, client):
         for reward in (1.0, 0.5):
-            assert ask([HELLO]).status_code == 200
+            assert ask(client, [HELLO]).status_code == 200
             httpx.post(f"{client.session_url}/reward", json={"reward": reward})
-        assert ask(REFUSED).status_code == 400
+        assert ask(client, REFUSED).status_code == 400
         return result
 
-    rollout = played(program(play))
+    rollout = played(play)
     assert rollout.error is None
     (episode,) = rollout.episodes
     assert [step.reward for step in episode.steps] == rewards
@@ -75,5 +68,5 @@ def test_a_program_may_end_after_a_refused_call(result, rewards):
 
 
 def test_a_program_whose_only_call_was_refused_fails_with_that_sentence():
-    rollout = played(program(lambda ask, client: float(ask(REFUSED).status_code)))
+    rollout = played(lambda task, client: float(ask(client, REFUSED).status_code))
     assert "message 2 of the conversation (assistant)" in rollout.error

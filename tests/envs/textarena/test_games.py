@@ -15,22 +15,11 @@ from agentsgym.checks.playing import (
     random_player,
     reward_of,
 )
-from agentsgym.envs import ConfigError, EnvPool, make
+from agentsgym.envs import ConfigError, make
 from agentsgym.envs.builtin import TEXTARENA_GAMES
-from agentsgym.envs.textarena.env import game_class
 from agentsgym.envs.textarena.games import GAMES
 
 QUICK = [name for name in TEXTARENA_GAMES if name not in ("RushHour", "Sokoban", "Set")]
-
-
-@pytest.mark.parametrize("name", TEXTARENA_GAMES)
-def test_a_row_makes_the_same_environment_again(name):
-    env = make(f"TextArena/{name}", None, {"train_tasks": 2, "eval_tasks": 1})
-    row = env.get_train_dataset()[0]
-    assert row["env_class_path"] == f"TextArena/{name}" == env.name
-    twin = EnvPool().get(row)
-    assert type(twin) is type(env) is game_class(name)
-    assert twin.config == env.config
 
 
 @pytest.mark.parametrize("name", TEXTARENA_GAMES)

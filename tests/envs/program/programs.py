@@ -1,0 +1,34 @@
+"""Programs from functions, and how they call the model."""
+
+import httpx
+
+from agentsgym.envs.program.env import ProgramEnv
+from chat_tokenizers import template, tokenizer_for
+
+TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
+HTTP = httpx.Client(timeout=60, limits=httpx.Limits(max_connections=None))
+CALL = (
+    'curl -s $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" '
+    '-d \'{"model": "any", "messages": [{"role": "user", "content": "Go?"}]}\' > /dev/null; '
+)
+
+
+def program(function, tokenizer=TOKENIZER, **config):
+    """An environment whose program is `function`."""
+
+    class Program(ProgramEnv):
+        def run(self, task, client):
+            return function(task, client)
+
+    return Program(tokenizer, config)
+
+
+def ask(client, text, over=HTTP):
+    """Call the model with plain HTTP, the key in the header; the answer's text."""
+    answer = over.post(
+        f"{client.base_url}/chat/completions",
+        json={"model": "any", "messages": [{"role": "user", "content": text}]},
+        headers={"Authorization": f"Bearer {client.api_key}"},
+    )
+    answer.raise_for_status()
+    return answer.json()["choices"][0]["message"]["content"]
