@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from agentsgym import RolloutBatch, ScriptedAgent, make
-from agentsgym.checks.rules import CHECKS
+from agentsgym.checks.check import CHECKS
 from agentsgym.cli.app import app
 from agentsgym.envs import registry
 from checks.snippets import blocks, rendered, run_page

@@ -4,8 +4,8 @@ trials, whatever is carried from episode to episode."""
 import pytest
 
 from agentsgym.checks import check_env
+from agentsgym.checks.check import CHECKS
 from agentsgym.checks.context import Context, Failed
-from agentsgym.checks.rules import CHECKS
 from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed

@@ -28,7 +28,7 @@ def test_rows_have_the_numbers_of_their_lines(tmp_path, end, count):
     tasks = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows), end))
     assert len(tasks) == count and list(tasks) == rows
     assert [tasks[n] for n in reversed(range(count))] == rows[::-1]
-    assert tasks[-1] == rows[-1] and tasks[3:9:2] == rows[3:9:2]
+    assert tasks[-1] == rows[-1]
     for number in (count, -count - 1):
         with pytest.raises(IndexError):
             tasks[number]

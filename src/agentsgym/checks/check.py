@@ -3,12 +3,12 @@
 import json
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from agentsgym.checks.context import Context, Failed, Finding
-from agentsgym.checks.rules import CHECKS
+from agentsgym.checks.context import Context, Failed, Finding, Passed
+from agentsgym.checks.rules import determinism, episodes, scores, tasks
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.registry import make
@@ -16,6 +16,24 @@ from agentsgym.types import Trust
 from agentsgym.types.text import named_error
 
 Subject = str | type[MultistepEnv] | MultistepEnv
+
+
+CHECKS: dict[str, Callable[[Context], Passed]] = {
+    "tasks": tasks.tasks,
+    "same seed": determinism.same_seed,
+    "another process": determinism.another_process,
+    "interleaved": determinism.interleaved,
+    "global randomness": determinism.global_randomness,
+    "ending": episodes.ending,
+    "clean-up": episodes.clean_up,
+    "rewards": scores.rewards,
+    "masks": tasks.masks,
+    "hostile actions": scores.hostile_actions,
+    "list everything": scores.listing,
+    "degenerate players": scores.degenerate_players,
+    "speed": tasks.speed,
+}
+"""The checks, in the order they are run: functions that return Passed or raise Failed."""
 
 
 class CheckFailed(AssertionError):

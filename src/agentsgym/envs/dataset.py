@@ -32,14 +32,10 @@ _JSON_HINT = "; a text column stores dicts as JSON text: make it datasets.Json()
 
 def check_row(row: Mapping[str, Any], number: int) -> TaskRow:
     """The row as a TaskRow. Raises ValueError with the row's number and its problem."""
-    problem = _row_problem(row)
-    if problem is not None:
-        raise ValueError(f"row {number}: {problem}")
-    return {
-        "env_class_path": row["env_class_path"],
-        "env_config": dict(row["env_config"]),
-        "task_data": dict(row["task_data"]),
-    }
+    try:
+        return _read(row)
+    except ValueError as error:
+        raise ValueError(f"row {number}: {error}") from None
 
 
 def check_rows(rows: Any, envs: "EnvPool", numbers: Iterable[int] | None = None) -> list[str]:
@@ -70,33 +66,37 @@ def _numbered(rows: Any, numbers: Iterable[int] | None) -> Iterable[tuple[int, A
 def row_problem(row: Any, envs: "EnvPool") -> str | None:
     """The problem with a row, in a sentence; None if there is none. Its environment is made in
     `envs` and checks the task."""
-    problem = _row_problem(row)
-    if problem is not None:
-        return problem
-    where = f"{row['env_class_path']} cannot be made"
+    where = ""
     try:
-        env = envs.get(row)
-        where = env.name
-        problem = env.check_task(row["task_data"])
+        task = _read(row)
+        where = f"{task['env_class_path']} cannot be made: "
+        env = envs.get(task)
+        where = f"{env.name}: "
+        problem = env.check_task(task["task_data"])
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a user's environment may raise anything
         problem = error_text(error) or type(error).__name__
-    return None if problem is None else f"{where}: {problem}"
+    return None if problem is None else f"{where}{problem}"
 
 
-def _row_problem(row: Any) -> str | None:
+def _read(row: Any) -> TaskRow:
+    """The row. Raises ValueError with its problem."""
     if not isinstance(row, Mapping):
-        return f"a row is a dict with {', '.join(_COLUMNS)}; got {short_repr(row)}"
+        raise ValueError(f"a row is a dict with {', '.join(_COLUMNS)}; got {short_repr(row)}")
     for key in _COLUMNS:
         if key not in row:
-            return f"{key!r} is missing; it has {sorted(map(str, row))}"
+            raise ValueError(f"{key!r} is missing; it has {sorted(map(str, row))}")
         kind, value = str if key == "env_class_path" else Mapping, row[key]
         if not isinstance(value, kind):
             name = "a name or dotted path" if kind is str else "a dict"
             hint = _JSON_HINT if isinstance(value, str) else ""
-            return f"{key!r} must be {name}, got {short_repr(value)}{hint}"
-    return None
+            raise ValueError(f"{key!r} must be {name}, got {short_repr(value)}{hint}")
+    return {
+        "env_class_path": row["env_class_path"],
+        "env_config": dict(row["env_config"]),
+        "task_data": dict(row["task_data"]),
+    }
 
 
 def task_dataset(env: MultistepEnv, tasks: Iterable[Mapping[str, Any]]) -> "Dataset":

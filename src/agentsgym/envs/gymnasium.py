@@ -76,8 +76,7 @@ class GymnasiumEnv(SeedTasks):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def begin(self, task_data: Mapping[str, Any]) -> Running:
-        """Make and reset the raw environment of a task. Raises ValueError without a seed."""
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
         seed = read_seed(task_data)
         return self._reset(self._make(self.raw_options(task_data)), seed)
 
@@ -88,9 +87,6 @@ class GymnasiumEnv(SeedTasks):
     def _reset(self, raw: Any, seed: int) -> Running:
         observation, _ = raw.reset(seed=seed)
         return Running(raw, observation, text=self.describe(raw, observation))
-
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Running:
-        return self.begin(task_data)
 
     def _format_prompt(self, state: Running, step: int) -> str:
         words = ", ".join(self.actions)

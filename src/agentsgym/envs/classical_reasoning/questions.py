@@ -16,22 +16,8 @@ from agentsgym.types.settings import Section, read
 from agentsgym.types.text import short_repr
 
 _MOST_REPORTED = 20
-_OFFERED = (
-    "ab acre advanced_geometry aiw arc_1d arc_agi base_conversion basic_arithmetic bf "
-    "binary_alternation binary_matrix bitwise_arithmetic caesar_cipher calendar_arithmetic "
-    "chain_sum circuit_logic codeio color_cube_rotation count_bits count_primes course_schedule "
-    "cryptarithm decimal_arithmetic decimal_chain_sum dice emoji_mystery family_relationships "
-    "figlet_font fraction_simplification game_of_life game_of_life_halting gcd gsm_symbolic "
-    "isomorphic_strings largest_island lcm leg_counting letter_counting letter_jumble "
-    "list_functions mahjong_puzzle manipulate_matrix maze mini_sudoku modulo_grid "
-    "needle_haystack number_filtering number_format number_sequence number_sorting path_star "
-    "polynomial_equations pool_matrix prime_factorization products ransom_note rearc "
-    "rectangle_count rotate_matrix rotten_oranges self_reference sentence_reordering "
-    "simple_equations simple_geometry spell_backward spiral_matrix string_insertion "
-    "string_manipulation string_splitting string_synthesis sudoku survo syllogism "
-    "time_intervals tsumego word_sequence_reversal word_sorting zebra_puzzles"
-)
-OFFERED = frozenset(_OFFERED.split())
+_DATA = resources.files("agentsgym.envs.classical_reasoning") / "data"
+OFFERED = frozenset((_DATA / "gym_tasks.txt").read_text("utf-8").split())
 """The tasks of reasoning-gym with one right answer, which `same_answer` recognizes. All others are
 refused, and none of the package's scorers is called: some pass an answer to `eval`, to
 `sympy.parse_expr` or to `Fraction`."""
@@ -94,8 +80,7 @@ def load_questions(path: str | Path) -> list[KnownQuestion]:
 
 def shipped_questions() -> list[KnownQuestion]:
     """The small question set in the package."""
-    folder = resources.files("agentsgym.envs.classical_reasoning") / "data"
-    text = (folder / "questions.jsonl").read_text(encoding="utf-8")
+    text = (_DATA / "questions.jsonl").read_text(encoding="utf-8")
     return parse_questions(text.splitlines(), "questions.jsonl")
 
 

@@ -4,8 +4,10 @@ Families with the same kind of use differ in structure. Those to train on, to va
 test on are disjoint (`FAMILIES`); `kinds` lists which kinds of use each part has.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from itertools import permutations, product
 
 from agentsgym.envs.exploration.best_play import Queries
@@ -36,46 +38,16 @@ class Family:
 
     part: Part
     use: str
-    sizes: tuple[int, ...]
+    sizes: Sequence[int]
     person: bool = False
     words: int = 1
     listed: bool = True
     base: int = 2
 
 
-_CHOICES = (4, 5, 6)
+_FILE = resources.files("agentsgym.envs.exploration").joinpath("families.json")
 FAMILIES: Mapping[str, Family] = {
-    "place": Family("train", "copy", _CHOICES),
-    "password": Family("train", "copy", (32,), listed=False),
-    "caller": Family("train", "copy", _CHOICES, person=True),
-    "title": Family("train", "copy", _CHOICES, words=2),
-    "author": Family("validate", "copy", _CHOICES, person=True, words=2),
-    "code": Family("test", "copy", (32,), words=2, listed=False),
-    "stranger": Family("test", "copy", (32,), person=True, listed=False),
-    "sign": Family("train", "lookup", _CHOICES),
-    "catalog": Family("train", "lookup", (3, 4), person=True, words=2),
-    "label": Family("train", "reverse", _CHOICES),
-    "interpreter": Family("validate", "reverse", _CHOICES, person=True),
-    "reader": Family("test", "lookup", _CHOICES, person=True),
-    "glossary": Family("test", "lookup", (3, 4), words=2),
-    "opposite": Family("train", "partner", (4, 6)),
-    "broker": Family("train", "partner", (4,), person=True, words=2),
-    "couple": Family("validate", "partner", (4, 6), words=2),
-    "row": Family("train", "next", _CHOICES),
-    "parade": Family("train", "next", (3, 4), words=2),
-    "matchmaker": Family("test", "partner", (4, 6), person=True),
-    "queue": Family("validate", "next", _CHOICES, person=True),
-    "lamps": Family("train", "subset", (2,)),
-    "lamps-three": Family("test", "subset", (3,)),
-    "halves": Family("train", "halves", (2,)),
-    "eighths": Family("test", "halves", (3,)),
-    "mapping": Family("train", "mapping", (3, 4)),
-    "mapping-titles": Family("test", "mapping", (3,), words=2),
-    "maze": Family("train", "route", (2,)),
-    "wide-maze": Family("validate", "route", (2,), base=3),
-    "long-maze": Family("test", "route", (3,)),
-    "race": Family("train", "order", (3,)),
-    "podium": Family("test", "places", (3,)),
+    name: Family(**family) for name, family in json.loads(_FILE.read_text("utf-8")).items()
 }
 """All families by their names."""
 

@@ -156,12 +156,6 @@ def _stop_reason(state: Play, game: ArenaGame) -> str:
     return "malformed" if state.malformed else "done"
 
 
-def game_class(name: str) -> type[TextArenaEnv]:
-    """The environment class of a game. Raises KeyError for an unknown game."""
-    env_class: type[TextArenaEnv] = globals()[f"TextArena{GAMES[name].name}Env"]
-    return env_class
-
-
 def _define(game: ArenaGame) -> type[TextArenaEnv]:
     settings = create_model(
         "Settings",

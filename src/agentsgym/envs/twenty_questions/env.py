@@ -26,7 +26,7 @@ from agentsgym.envs.twenty_questions.best_play import BestPlay, best_play
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, load_table
 from agentsgym.envs.twenty_questions.words import matches
 from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.types import Agent, Tokenizer
+from agentsgym.types import Agent
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import short_repr
 
@@ -73,10 +73,6 @@ class TwentyQuestionsEnv(KnownGame):
     with its hints: every secret is in training and evaluation, but no (secret, hints) pair is in
     both.
 
-    Args:
-        tokenizer: see `MultistepEnv`.
-        env_config: see `Settings`.
-
     A subclass whose questions something else answers overrides `make_answerer`.
     """
 
@@ -115,12 +111,7 @@ class TwentyQuestionsEnv(KnownGame):
     _format_reflection = MultistepEnv._format_reflection
     _format_memory = MultistepEnv._format_memory
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer | None = None,
-        env_config: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(tokenizer, env_config)
+    def _set_up(self) -> None:
         self.hardcore: bool = self.config.hardcore
         if self.hardcore and "table" in self.env_config:
             raise ConfigError(
