@@ -70,8 +70,3 @@ def test_no_more_processes_are_started_than_the_machine_bears(monkeypatch):
     chosen = [worker_processes.least_busy(1000) for _ in range(9)]
     assert len({id(worker) for worker in chosen}) == 3
     assert {worker.load for worker in chosen} == {3}
-
-
-def test_a_code_of_a_billion_pegs_is_not_even_counted():
-    with pytest.raises(ConfigError, match="length"):
-        make("Mastermind", None, {"length": 10**9})

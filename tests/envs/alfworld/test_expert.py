@@ -1,4 +1,8 @@
-"""The planner as an agent."""
+"""The planner as an agent; what the engine does to its process stays contained."""
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -38,3 +42,28 @@ def test_it_plans_anew_after_what_others_did(task):
 def test_a_plan_beyond_the_limit_scores_nothing(task):
     env = agentsgym.make("ALFWorld", None, {"max_steps_per_episode": 2})
     assert env.reference_score(task) == 0.0
+
+
+# -- the engine in its process ---------------------------------------------------------------------
+
+
+def test_argv_stdout_and_environment_are_back(task, monkeypatch, capsys):
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    argv, stdout = sys.argv, sys.stdout
+    env = agentsgym.make("ALFWorld", None, {"workers": 0})
+    env.run_trial([task], ExpertAgent())
+    assert sys.argv is argv
+    assert sys.stdout is stdout
+    assert "ALFWORLD_DATA" not in os.environ
+    assert capsys.readouterr().out == ""
+
+
+def test_threads_of_this_process_play_as_if_alone(tasks):
+    def play(task):
+        env = agentsgym.make("ALFWorld", None, {"workers": 0, "dense_reward": 1.0})
+        script = ScriptedAgent([*env.expert_plan(task)[:3], "look", "help"])
+        return env.run_trial([task], script)["final_completion_messages"]
+
+    alone = [play(task) for task in tasks.values()]
+    with ThreadPoolExecutor(6) as threads:
+        assert list(threads.map(play, tasks.values())) == alone

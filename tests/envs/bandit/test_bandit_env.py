@@ -20,17 +20,9 @@ def outcomes(episode):
     return [step.info.get("success") for step in episode.steps if step.kind == "action"]
 
 
-def test_an_episode_in_words():
+def test_what_a_pull_earns_and_tells():
     env = make(max_steps_per_episode=2)
     rollout = play(env, {"probabilities": [1, 0, 0.5]}, ScriptedAgent(["Red.", "green"]))
-    texts = [message["content"] for message in rollout.episodes[0].messages]
-    assert texts == [
-        "Choose one: red, green or blue. Each wins at its own fixed rate. 2 pulls.\n"
-        "Answer with one word only. For example:\nred",
-        "Red.",
-        "red won.",
-        "green",
-    ]
     assert [step.reward for step in rollout.episodes[0].steps] == [0.5, 0.0]
     assert rollout.episodes[0].stop_reason == "pulls_used"
     infos = [step.info for step in rollout.episodes[0].steps]

@@ -8,6 +8,7 @@ from agentsgym import ScriptedAgent
 from agentsgym.envs.exploration.best_play import Claim, Inform
 from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.envs.exploration.games import GAMES, Question
+from expectations import explored
 
 
 def make(**config):
@@ -31,22 +32,9 @@ def right_action(env, task, episode=1):
     return env.game.say(Claim(value), question)
 
 
-def test_a_trial_in_words():
-    env = make()
-    [task] = [t for t in ({"seed": k} for k in range(99)) if right_action(env, t) == "open 5"][:1]
-    rollout = play(env, task, ScriptedAgent(["Look.", "Open box 5!"]))
-    contents = [message["content"] for e in rollout.episodes for message in e.messages]
-    rules = (
-        'A coin is in one of the boxes 1 to 8. "look" says in which one and earns nothing. "open" '
-        "with a number earns 1 if right, else 0. You have 1 action.\n"
-        "Answer with one action only. For example:\nopen 1"
-    )
-    assert contents == [
-        f"Round 1 of 2, practice. {rules}",
-        "Look.",
-        f"You see the coin in box 5.\n\nRound 2 of 2, scored, same place. {rules}",
-        "Open box 5!",
-    ]
+def test_what_a_trial_earns():
+    env, task = make(), {"seed": 0}
+    rollout = play(env, task, ScriptedAgent(["Look.", f"{right_action(env, task)}!"]))
     assert [step.reward for step in steps_of(rollout)] == [0.0, 1.0]
     assert [step.info["informing"] for step in steps_of(rollout)] == [True, False]
     assert [step.info["win"] for step in steps_of(rollout)] == [False, True]
@@ -149,3 +137,31 @@ def test_episodes_and_free_shots_that_follow_from_the_rest(given, trial):
     env = make(**given)
     assert (env.config.episodes_per_trial, env.config.free_shots) == trial
     assert ExploreEnv(None, env.env_config).config == env.config
+
+
+# -- the teacher -----------------------------------------------------------------------------------
+
+
+def rollouts_of(env, agent, tasks=32):
+    rollouts = env.run_trial(list(env.get_eval_dataset()["task_data"])[:tasks], agent).rollouts
+    assert not any(rollout.failed for rollout in rollouts)
+    return rollouts
+
+
+def test_what_the_careless_teacher_earns_by_hand():
+    env = ExploreEnv(None, {"eval_tasks": 1500})
+    rollouts = rollouts_of(env, env.teacher_agent(seed=2), 1500)
+    knows = 0.7 + 0.3 / 8
+    after_a_claim = knows / 8 + (0.7 / 7 + 0.3 / 8) * 7 / 8
+    expected = 0.85 * (0.15 * knows + 0.85 * after_a_claim)
+    assert sum(r.final_reward for r in rollouts) / 1500 == pytest.approx(expected, abs=0.03)
+
+
+def test_the_teachers_shares_are_settings():
+    env = ExploreEnv(None, {"teacher_looks": 1.0})
+    assert explored(env.plan, env.player()).informing == (1.0, 0.0)
+    steps = [s for r in rollouts_of(env, env.teacher_agent()) for e in r.episodes for s in e.steps]
+    assert all(step.info["informing"] for step in steps)
+    env = ExploreEnv(None, {"teacher_looks": 0.0, "teacher_uses": 1.0})
+    steps = [s for r in rollouts_of(env, env.teacher_agent()) for e in r.episodes for s in e.steps]
+    assert not any(step.info["informing"] for step in steps)

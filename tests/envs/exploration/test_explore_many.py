@@ -64,19 +64,6 @@ def test_tasks_of_training_and_evaluation():
     assert {row["task_data"]["words"] for row in held_out} == {"test"}
 
 
-def test_a_trial_in_words():
-    env = make(spare_steps=0)
-    rollout = rollout_of(env, task_of("sign", 3), env.optimal_agent())
-    texts = [message["content"] for e in rollout.episodes for message in e.messages]
-    look, pay = texts[1], texts[3].split()[0]
-    assert texts[0].startswith("Practice. ") and f'"{look}"' in texts[0] and f'"{pay}"' in texts[0]
-    reply, second = texts[2].split("\n\n")
-    assert second == "Scored. Same game."
-    (sign,) = re.findall(r"\w+-\w+", reply)
-    assert re.search(rf"{sign} ([a-z]+ )+{texts[3].split()[1]}\b", texts[0])
-    assert [episode.reward for episode in rollout.episodes] == [0.0, 1.0]
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_best_play_is_that_of_an_enumeration_and_needs_to_explore(family):
     env = make(spare_steps=0)

@@ -1,7 +1,5 @@
 """The presets and the adapter: words, seeds, tasks."""
 
-from typing import ClassVar
-
 import pytest
 
 pytest.importorskip("gymnasium", reason="needs the extra gymnasium")
@@ -10,7 +8,7 @@ import gymnasium
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs import EnvPool, make
-from agentsgym.envs.gymnasium import GymnasiumEnv, action_word
+from agentsgym.envs.gymnasium import action_word
 
 PRESETS = ["FrozenLake", "Taxi"]
 
@@ -56,20 +54,3 @@ def test_giving_up_is_no_way_to_save_time():
 )
 def test_words(text, word):
     assert action_word(text, ["left", "right", "up", "down"]) == word
-
-
-def test_an_environment_of_ones_own_takes_a_few_lines():
-    class Walk(GymnasiumEnv):
-        env_id = "CliffWalking-v1"
-        actions: ClassVar = {"north": 0, "east": 1, "south": 2, "west": 3}
-        rules = "Find the way."
-
-    env = Walk()
-    assert env._format_prompt(env._initialize_episode("s", {"seed": 0}), 0) == (
-        "Find the way.\n\nObservation: 36\n\n"
-        "Answer with one of: north, east, south, west. For example:\nnorth"
-    )
-    batch = env.run_trial([{"seed": 0}], ScriptedAgent(["north", *["east"] * 11, "south"]))
-    assert batch["final_rewards"] == [-13.0]
-    tasks = (env.get_train_dataset(), env.get_eval_dataset())
-    assert [rows["task_data"][:] for rows in tasks] == [[{"seed": 0}], [{"seed": 0}]]
