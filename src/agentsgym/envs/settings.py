@@ -27,7 +27,7 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from agentsgym.types import session_seed
 from agentsgym.types.names import ConfigError, checked_path, real_path
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
-from agentsgym.types.settings import MOST, Count, CountOrZero, Section, read
+from agentsgym.types.settings import MOST, Count, CountOrZero, NotNegative, Section, read
 from agentsgym.types.text import short_repr
 
 NONE_HINT = (
@@ -80,85 +80,55 @@ class EnvSettings(Section):
 
     model_config = ConfigDict(frozen=True)
 
-    max_steps_per_episode: Annotated[Count, Field(description="actions per episode")] = 20
-    episodes_per_trial: Annotated[Count, Field(description="episodes on the same task")] = 1
-    free_shots: Annotated[
-        CountOrZero, Field(description="first episodes of a trial that are not scored")
-    ] = 0
-    error_allowance: Annotated[
-        CountOrZero, Field(description="consecutive malformed actions that are forgiven")
-    ] = 1
-    action_form: Annotated[
-        Literal["text", "tool"],
-        Field(
-            description="whether a model writes an action as plain text or as the call of a tool "
-            "`act(action)`, in its chat template's own form"
+    max_steps_per_episode: Count = Field(20, description="actions per episode")
+    episodes_per_trial: Count = Field(1, description="episodes on the same task")
+    free_shots: CountOrZero = Field(0, description="first episodes of a trial that are not scored")
+    error_allowance: CountOrZero = Field(
+        1, description="consecutive malformed actions that are forgiven"
+    )
+    action_form: Literal["text", "tool"] = Field(
+        "text",
+        description="whether a model writes an action as plain text or as the call of a tool "
+        "`act(action)`, in its chat template's own form",
+    )
+    explain_actions: bool = Field(
+        True,
+        description="whether the first prompt of an episode says the form of an action, with a "
+        "legal example",
+    )
+    system_prompt: str | None = Field(None, description="system message before the first prompt")
+    reward_placement: Literal["spread", "broadcast", "last_token"] = Field(
+        "spread",
+        description=_explained(
+            "how a step's reward is put on its agent tokens in per_token_rewards",
+            REWARD_PLACEMENTS,
         ),
-    ] = "text"
-    explain_actions: Annotated[
-        bool,
-        Field(
-            description="whether the first prompt of an episode says the form of an action, with a "
-            "legal example"
-        ),
-    ] = True
-    system_prompt: Annotated[
-        str | None, Field(description="system message before the first prompt")
-    ] = None
-    reward_placement: Annotated[
-        Literal["spread", "broadcast", "last_token"],
-        Field(
-            description=_explained(
-                "how a step's reward is put on its agent tokens in per_token_rewards",
-                REWARD_PLACEMENTS,
-            )
-        ),
-    ] = "spread"
-    final_reward: Annotated[
-        Literal["last_step", "repeat", "spread"],
-        Field(
-            description=_explained(
-                "which reward the steps show in per_token_rewards", FINAL_REWARDS
-            )
-        ),
-    ] = "last_step"
-    carry: Annotated[
-        Carry, Field(description="what an episode shows of the trial's earlier episodes")
-    ] = "none"
-    reflection_tokens: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=100_000,
-            description="token cap of a reflection (carry='summary') or note (context_limit)",
-        ),
-    ] = 128
-    context_limit: Annotated[
-        ContextLimit,
-        Field(
-            description="most tokens of a conversation before an action: instead of a prompt that "
-            "would pass it, the agent is asked for a note, and the episode goes on from that in a "
-            "new conversation; of a range [smallest, largest], each task draws its own limit"
-        ),
-    ] = None
-    malformed_penalty: Annotated[
-        float,
-        Field(
-            ge=0, description="subtracted from the reward of a malformed action, also in free shots"
-        ),
-    ] = 0.0
-    workers: Annotated[
-        int,
-        Field(ge=0, le=256, description="processes that play the episodes; 0: this process"),
-    ] = 0
-    worker_timeout: Annotated[
-        float,
-        Field(
-            ge=0.001,
-            le=3600,
-            description="seconds to wait for a worker's answer before replacing it",
-        ),
-    ] = 120.0
+    )
+    final_reward: Literal["last_step", "repeat", "spread"] = Field(
+        "last_step",
+        description=_explained("which reward the steps show in per_token_rewards", FINAL_REWARDS),
+    )
+    carry: Carry = Field(
+        "none", description="what an episode shows of the trial's earlier episodes"
+    )
+    reflection_tokens: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        128, description="token cap of a reflection (carry='summary') or note (context_limit)"
+    )
+    context_limit: ContextLimit = Field(
+        None,
+        description="most tokens of a conversation before an action: instead of a prompt that "
+        "would pass it, the agent is asked for a note, and the episode goes on from that in a "
+        "new conversation; of a range [smallest, largest], each task draws its own limit",
+    )
+    malformed_penalty: NotNegative = Field(
+        0.0, description="subtracted from the reward of a malformed action, also in free shots"
+    )
+    workers: Annotated[int, Field(ge=0, le=256)] = Field(
+        0, description="processes that play the episodes; 0: this process"
+    )
+    worker_timeout: Annotated[float, Field(ge=0.001, le=3600)] = Field(
+        120.0, description="seconds to wait for a worker's answer before replacing it"
+    )
 
     def limit_for(self, task_data: Mapping[str, Any]) -> int | None:
         """The context limit of a task, the same in all its rollouts."""
@@ -192,7 +162,10 @@ class EnvSettings(Section):
         return self
 
 
-_COMMON = dict(EnvSettings.__annotations__)
+_COMMON = {
+    name: Annotated[EnvSettings.__annotations__[name], Field(description=field.description)]
+    for name, field in EnvSettings.model_fields.items()
+}
 
 
 def read_settings(env_name: str, kind: type[Settings], config: Mapping[str, Any]) -> Settings:
