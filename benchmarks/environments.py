@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agentsgym import DirectOutputAgent, make
-from agentsgym.checks.playing import agent_texts, play_alone, random_player, replay, taken
+from agentsgym.checks.playing import agent_texts, play_in_turn, random_player, replay, taken
 from agentsgym.envs.textarena.play import kept_deal
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
@@ -75,7 +75,7 @@ def scripts(env: Any) -> Moves:
     tasks = [row["task_data"] for row in env.get_train_dataset()]
     seeds = [tasks[k % len(tasks)]["seed"] for k in range(TASKS)]
     player = random_player(0, nonsense=0.0)
-    rollouts = play_alone(env, [{"seed": seed} for seed in seeds], player)
+    rollouts = play_in_turn(env, [{"seed": seed} for seed in seeds], player)
     return [(seed, agent_texts(rollout)) for seed, rollout in zip(seeds, rollouts, strict=True)]
 
 
@@ -134,11 +134,11 @@ def native(name: str) -> float:
     """Steps per CPU second of whole trials: the environment, the conversation, the records."""
     env = make(name)
     tasks = first_tasks(env, TASKS)
-    actions = [agent_texts(r) for r in play_alone(env, tasks, random_player(0, nonsense=0.0))]
+    actions = [agent_texts(r) for r in play_in_turn(env, tasks, random_player(0, nonsense=0.0))]
     best = 0.0
     for _ in range(ROUNDS):
         began = time.process_time()
-        steps = sum(len(taken(one)) for one in play_alone(env, tasks, replay(actions)))
+        steps = sum(len(taken(one)) for one in play_in_turn(env, tasks, replay(actions)))
         best = max(best, steps / (time.process_time() - began))
     return best
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from agentsgym.checks.playing import Task, play_alone, random_player
+from agentsgym.checks.playing import Task, play_in_turn, random_player
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.types import Tokenizer
 
@@ -74,9 +74,9 @@ class Context:
         player = random_player(self.seed)
         env = self.make(None)
         began = time.perf_counter()
-        played = len(play_alone(env, self.sample[:1], player))
+        played = len(play_in_turn(env, self.sample[:1], player))
         if time.perf_counter() - began < self.budget / 100:
-            played += len(play_alone(env, self.sample[1:4], player, first=1))
+            played += len(play_in_turn(env, self.sample[1:4], player, first=1))
         self.episode_seconds = max(time.perf_counter() - began, 1e-6) / played
 
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:

@@ -166,7 +166,7 @@ def difference(a: Rollout, b: Rollout) -> str:
 Task = Mapping[str, Any]
 
 
-def play_alone(
+def play_in_turn(
     env: MultistepEnv, tasks: Sequence[Task], player: Player, *, first: int = 0
 ) -> list[Rollout]:
     """Play one trial of each task, one after the other."""

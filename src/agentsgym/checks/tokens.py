@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.checks.playing import ActionChoice, play_alone, random_player
+from agentsgym.checks.playing import ActionChoice, play_in_turn, random_player
 from agentsgym.checks.token_report import RecordedTalk, Stability, TokenReport, recorded
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
@@ -149,7 +149,7 @@ def _played(env: MultistepEnv) -> Iterator[RecordedTalk]:
 
 def _play(name: str, env: MultistepEnv, task: Any, speaker: Speaker) -> Iterator[RecordedTalk]:
     """The record of a conversation; none of thoughts that the prompt turns off."""
-    (rollout,) = play_alone(env, [task], speaker)
+    (rollout,) = play_in_turn(env, [task], speaker)
     if not (speaker.thinks and speaker.muted):
         yield recorded(name, env, rollout, speaker.sampled)
 

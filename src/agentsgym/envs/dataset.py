@@ -1,5 +1,6 @@
 """Dataset rows: the environment, its configuration, and the task."""
 
+import itertools
 import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
@@ -203,9 +204,9 @@ class EnvPool:
         self._template_options = template_options
         self._envs: dict[tuple[str, str], MultistepEnv] = {}
         self._own = [self._over_tokenizer(env) for env in envs]
-        for number, env in enumerate(self._own):
-            if any(_alike(env, other) for other in self._own[:number]):
-                raise ValueError(f"envs holds two {env.name} with the same env_config")
+        for one, other in itertools.combinations(self._own, 2):
+            if type(one) is type(other) and plays(one, other.class_path, other.env_config):
+                raise ValueError(f"envs holds two {one.name} with the same env_config")
 
     @property
     def template_options(self) -> Mapping[str, Any]:
@@ -283,7 +284,3 @@ def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
     """Whether rows with this class path and config belong to this object."""
     same = config_key(path, config) == config_key(path, env.env_config)
     return same and names_class(path, type(env))
-
-
-def _alike(one: MultistepEnv, other: MultistepEnv) -> bool:
-    return type(one) is type(other) and plays(one, other.class_path, other.env_config)

@@ -83,7 +83,7 @@ def run_env(
     path, config = env.class_path, env.env_config
     rows = [
         {"env_class_path": path, "env_config": config, "task_data": task}
-        for task in tasks_of(env, tasks)
+        for task in listed_tasks(env, tasks)
     ]
     requests = _requests(rows, num_rollouts, seed, None)
     return _batch(_play([Assignment(env, r) for r in requests], agent), env.tokenizer, all_steps)
@@ -111,7 +111,7 @@ def _requests(
     ]
 
 
-def tasks_of(env: MultistepEnv, tasks: Any) -> list[Mapping[str, Any]]:
+def listed_tasks(env: MultistepEnv, tasks: Any) -> list[Mapping[str, Any]]:
     """The tasks of a list of tasks or of dataset rows.
 
     Raises TypeError if it is not a list of dicts, ValueError for a row that the environment does

@@ -12,7 +12,7 @@ from typing import Any, Self
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import advance, plays_episodes
 from agentsgym.rollout.processes.env import hosted
-from agentsgym.rollout.run import tasks_of
+from agentsgym.rollout.run import listed_tasks
 from agentsgym.rollout.session import Session, SessionError
 from agentsgym.rollout.trial import Cut, play_trial
 from agentsgym.types import (
@@ -100,7 +100,7 @@ class SteppedTrial:
             raise ValueError(
                 f"{env.name} defines its own _run_complete_episode and cannot be stepped"
             )
-        (task,) = tasks_of(env, [task_data])
+        (task,) = listed_tasks(env, [task_data])
         sid = session_id or f"stepped-{next(_NUMBERS):06d}"
         if sid in env.active_states:
             raise ValueError(f"{env.name}: session {sid!r} is open already")

@@ -11,7 +11,7 @@ import textarena as ta
 from agentsgym import ScriptedAgent
 from agentsgym.checks.playing import (
     agent_texts,
-    play_alone,
+    play_in_turn,
     random_player,
     reward_of,
 )
@@ -28,7 +28,7 @@ def test_every_variant_can_be_played(name):
         if (name, variant) == ("Sokoban", "medium"):
             continue  # takes 15 seconds to deal
         env = make(f"TextArena/{name}", None, {"variant": variant})
-        rollout = play_alone(env, [{"seed": 3}], random_player(0))[0]
+        rollout = play_in_turn(env, [{"seed": 3}], random_player(0))[0]
         assert rollout.error is None and agent_texts(rollout)
         low, high = env.reward_range
         assert low <= reward_of(rollout) <= high
@@ -39,7 +39,7 @@ def test_the_same_moves_give_the_same_game_as_textarena_itself(name):
     """The bare game, seeded before it is made, sees the same moves and pays the same."""
     env = make(f"TextArena/{name}", None, {"max_steps_per_episode": 5000})
     for seed in (0, 7):
-        rollout = play_alone(env, [{"seed": seed}], random_player(seed, nonsense=0.0))[0]
+        rollout = play_in_turn(env, [{"seed": seed}], random_player(seed, nonsense=0.0))[0]
         random.seed(seed)
         bare = ta.make(env._env_id, **env._options)
         bare.reset(num_players=1, seed=seed)

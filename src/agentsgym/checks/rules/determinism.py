@@ -17,7 +17,7 @@ from agentsgym.checks.playing import (
     Task,
     agent_texts,
     difference,
-    play_alone,
+    play_in_turn,
     play_interleaved,
     random_player,
     replay,
@@ -33,7 +33,7 @@ def same_seed(context: Context) -> Passed:
     """The same task and actions give the same episode in a new environment object."""
     tasks = context.tasks(2)
     player = random_player(context.seed)
-    once, again = (play_alone(context.make(None), tasks, player) for _ in range(2))
+    once, again = (play_in_turn(context.make(None), tasks, player) for _ in range(2))
     compare("played again", once, again)
     steps = sum(len(taken(rollout)) for rollout in once)
     return Passed(f"{len(tasks)} tasks, {steps} steps, played twice")
@@ -45,12 +45,12 @@ def another_process(context: Context) -> Passed:
     if getattr(sys.modules[module], "__spec__", None) is None:  # a main script, or made by hand
         return Passed(f"not played: another process cannot import {module}")
     tasks = context.tasks(1, most=4)
-    here = play_alone(context.make(None), tasks, random_player(context.seed, nonsense=0.0))
+    here = play_in_turn(context.make(None), tasks, random_player(context.seed, nonsense=0.0))
     try:
         env = hosted(type(context.env)(None, {**context.env.env_config, "workers": 1}))
     except ConfigError as error:
         return Passed(f"not played: {error}")
-    there = play_alone(env, tasks, replay([agent_texts(rollout) for rollout in here]))
+    there = play_in_turn(env, tasks, replay([agent_texts(rollout) for rollout in here]))
     compare("there", here, there)
     return Passed(f"{len(here)} episodes equal")
 
@@ -73,7 +73,7 @@ def interleaved(context: Context) -> Passed:
             texts.append(f"no trials: {error}")
             break
         alone = _alone(make, tasks, player)
-        compare("one after another in one object", alone, play_alone(shared, tasks, player))
+        compare("one after another in one object", alone, play_in_turn(shared, tasks, player))
         together = play_interleaved(shared, tasks, player, seed=context.seed)
         compare("side by side", alone, together)
         if shared.active_states:
@@ -87,7 +87,7 @@ def _alone(
     make: Callable[[], MultistepEnv], tasks: Sequence[Task], player: ActionChoice
 ) -> list[Rollout]:
     """One trial of each task, each in a new object."""
-    return [play_alone(make(), [task], player, first=n)[0] for n, task in enumerate(tasks)]
+    return [play_in_turn(make(), [task], player, first=n)[0] for n, task in enumerate(tasks)]
 
 
 def compare(how: str, expected: Sequence[Rollout], got: Sequence[Rollout]) -> None:
@@ -131,7 +131,7 @@ def global_randomness(context: Context) -> Passed:
             for one in _generators().values():
                 one.seed(seed)
             before = {which: pickle.dumps(one.read()) for which, one in _generators().items()}
-            played.append(play_alone(context.make(None), tasks, player))
+            played.append(play_in_turn(context.make(None), tasks, player))
             now = _generators()
             changed = [w for w, state in before.items() if pickle.dumps(now[w].read()) != state]
             if changed:

@@ -8,7 +8,7 @@ from typing import Any
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Failed, Passed
-from agentsgym.checks.playing import Task, agent_texts, play_alone, random_player, taken
+from agentsgym.checks.playing import Task, agent_texts, play_in_turn, random_player, taken
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
@@ -27,7 +27,7 @@ def ending(context: Context) -> Passed:
         return step(session_id, state, action)
 
     setattr(env, "_step_episode", counted)  # noqa: B010
-    rollouts = play_alone(env, tasks, random_player(context.seed))
+    rollouts = play_in_turn(env, tasks, random_player(context.seed))
     batch = env.run_trial(tasks, ScriptedAgent(agent_texts(rollouts[0]) or [""]))
     played = [episode.actions for r in batch.rollouts for episode in r.episodes]
     if any(one.done for actions in played for one in actions[:-1]):
@@ -77,7 +77,7 @@ def clean_up(context: Context) -> Passed:
 def _play(env: MultistepEnv, tasks: Sequence[Task], seed: int) -> int:
     """Play each task to the end, and stop it after the first prompt in two ways; returns how many
     trials that are."""
-    played = len(play_alone(env, tasks, random_player(seed)))
+    played = len(play_in_turn(env, tasks, random_player(seed)))
     if plays_episodes(env):
         return played
     for task in tasks:

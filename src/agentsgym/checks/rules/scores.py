@@ -13,7 +13,7 @@ from agentsgym.checks.playing import (
     always,
     candidates,
     copycat,
-    play_alone,
+    play_in_turn,
     random_player,
     reward_of,
     words_in,
@@ -32,8 +32,8 @@ def rewards(context: Context) -> Passed:
     rollouts = []
     for nonsense in (0.0, 0.3):
         player = random_player(context.seed + 1, nonsense=nonsense)
-        rollouts += play_alone(context.make(None), tasks, player)
-    rollouts += play_alone(context.make(None), tasks[:2], always(""))
+        rollouts += play_in_turn(context.make(None), tasks, player)
+    rollouts += play_in_turn(context.make(None), tasks[:2], always(""))
     errors = [rollout.error for rollout in rollouts if rollout.error]
     if errors:
         raise Failed(f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}")
@@ -73,7 +73,7 @@ class Score:
 
 def score(context: Context, name: str, player: ActionChoice, tasks: Sequence[Task]) -> Score:
     """Play each task once with a player."""
-    rollouts = play_alone(context.make(None), tasks, player)
+    rollouts = play_in_turn(context.make(None), tasks, player)
     return Score(
         name,
         sum(map(reward_of, rollouts)) / len(rollouts),
@@ -142,7 +142,7 @@ def _vocabulary(context: Context, tasks: Sequence[Task]) -> tuple[str, ...]:
             offers.extend(candidates(env, request)[:400])
         return ""
 
-    play_alone(context.make(None), tasks, listen)
+    play_in_turn(context.make(None), tasks, listen)
     words = [word for task in tasks for word in words_in(task)]
     return tuple(dict.fromkeys([*words, *offers]))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Failed, Passed
-from agentsgym.checks.playing import agent_texts, always, play_alone, random_player, replay, taken
+from agentsgym.checks.playing import agent_texts, always, play_in_turn, random_player, replay, taken
 from agentsgym.checks.tokens import byte_tokenizer
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import check_row
@@ -76,7 +76,7 @@ def masks(context: Context) -> Passed:
     tasks = context.tasks(3, most=6)
     scripts = [
         agent_texts(rollout) or [""]
-        for rollout in play_alone(context.make(None), tasks, random_player(context.seed))
+        for rollout in play_in_turn(context.make(None), tasks, random_player(context.seed))
     ]
     tokens = agent_tokens = 0
     ways = (True,) if tools else (True, False)
@@ -129,13 +129,13 @@ def speed(context: Context) -> Passed:
     """Steps per second on one core, including the start of episodes. Never fails."""
     tasks = context.tasks(4)
     env = context.make(None)
-    rollouts = play_alone(env, tasks, random_player(context.seed, nonsense=0.0))
+    rollouts = play_in_turn(env, tasks, random_player(context.seed, nonsense=0.0))
     again = replay([agent_texts(rollout) for rollout in rollouts])
     began = time.perf_counter()
-    steps = sum(len(taken(rollout)) for rollout in play_alone(env, tasks, again))
+    steps = sum(len(taken(rollout)) for rollout in play_in_turn(env, tasks, again))
     rate = steps / max(time.perf_counter() - began, 1e-9)
     began = time.perf_counter()
-    play_alone(env, tasks, always(""))
+    play_in_turn(env, tasks, always(""))
     begun = (time.perf_counter() - began) / len(tasks)
     warnings = (f"fewer than {_SLOW:g} steps per second",) if rate < _SLOW else ()
     text = f"{rate:,.0f} steps/s; {begun * 1000:.2f} ms for an episode of empty actions"
