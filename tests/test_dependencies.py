@@ -40,6 +40,7 @@ EXTRAS = {
     "rollout/ray": {"ray"},
     "runs": {"train"},
     "training": {"train"},
+    "warm_start": {"train"},
 }
 BY_NAME = {"import_module", "require"}
 

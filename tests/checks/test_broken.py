@@ -1,6 +1,7 @@
 """check_env catches each environment that is broken, by the check that is meant for it."""
 
 import json
+import re
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_the_evidence_names_what_happened():
     assert "side by side" in _evidence(broken.SharesState, "interleaved")
     assert "random" in _evidence(broken.SeedsGlobally, "global randomness")
     assert "1 of 2 evaluation tasks" in _evidence(broken.TrainsOnItsEvaluation, "tasks")
-    assert "wins 12 of 12 tasks" in _evidence(broken.WinsByListing, "list everything")
+    assert re.search(r"wins (\d+) of \1 tasks", _evidence(broken.WinsByListing, "list everything"))
 
 
 def _evidence(env_class, name):
