@@ -1,7 +1,8 @@
 """The trunk of the package and its leaves.
 
 A leaf can be deleted together with its row in a table, and all else stays as it was. What only one
-leaf imports is part of it, what only leaves import is theirs together, and the rest is the trunk.
+leaf imports is part of it, what several leaves import is theirs together (a branch), and the rest
+is the trunk.
 
 python scripts/leaves.py                  the lists, with lines of Python
 python scripts/leaves.py --json
@@ -10,8 +11,10 @@ python scripts/leaves.py --prove [NAME …] delete each leaf in a copy, and try 
 
 import argparse
 import ast
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,33 +37,32 @@ TABLES = (  # kind of leaf, file and name of the table, where the rows' modules 
     ("estimator", "credit/estimators/__init__.py", "NAMES", "agentsgym.credit.estimators"),
     ("engine", "generation/factory.py", "ENGINES", "agentsgym.generation"),
     ("rollouts", "training/collect.py", "SOURCES", "agentsgym.rollout"),
-    ("export", "report/export/write.py", "WRITERS", "agentsgym.integrations"),
+    ("integration", "report/export/write.py", "WRITERS", "agentsgym.integrations"),
+    ("tool format", "tokens/tool_formats/__init__.py", "NAMES", "agentsgym.tokens.tool_formats"),
+    ("fault", "report/doctor/faults.yaml", "", "agentsgym.report.doctor.faults"),
     ("command", "cli/app.py", "COMMANDS", "agentsgym.cli"),
 )
-INTEGRATIONS = "agentsgym.integrations."
-"""Users name these themselves: they need no row."""
-FILES = {"eval": "evaluate"}
-"""The file of a command, where it has another name."""
-KEPT = ("agentsgym.cli.train", "agentsgym.generation.embedded")
-"""Rows of the trunk: what the proof runs."""
+INTEGRATIONS = "agentsgym.integrations."  # users name these themselves: they need no row
+FILES = {"eval": "evaluate"}  # the file of a command, where it has another name
+KEPT = ("agentsgym.cli.train", "agentsgym.generation.embedded")  # rows of the trunk
 ROOTS = ("agentsgym", "agentsgym.__main__", "agentsgym.cli.app", *KEPT)
 
 STEPS = "train quickstart train.max_steps=2 train.per_device_train_batch_size=16 eval.rollouts=4"
-INSTEAD = {
+INSTEAD = {  # what the steps get in place of a leaf that they use
     "twenty_questions": "env=Bandit model=tiny",
     "step_return": "train.advantage_estimator=rloo",
 }
-"""What the quickstart's steps get in place of a leaf that they use."""
+
+Row = tuple[Path, int, int]  # a place in a file, in bytes
 
 
 @dataclass
 class Leaf:
-    """What a row names: `home` is its module or package; `rows` are places in files; `on` are the
-    leaves that it imports."""
+    """What a row names: `home` is its module or package; `on` are the leaves that it imports."""
 
     kind: str
     home: str
-    rows: set[tuple[Path, int, int]] = field(default_factory=set)
+    rows: set[Row] = field(default_factory=set)
     modules: set[str] = field(default_factory=set)
     on: set[str] = field(default_factory=set)
 
@@ -71,14 +73,11 @@ class Package:
     def __init__(self) -> None:
         self.texts = sources()
         self.leaves: dict[str, Leaf] = {}
-        for kind, file, name, base in TABLES:
-            path = Path("src/agentsgym", file)
-            for row, text in rows_of(ROOT / path, name):
-                home = self._named(row, base)
-                if home is not None and home not in KEPT:
-                    kind = "integration" if home.startswith(INTEGRATIONS) else kind
-                    leaf = self.leaves.setdefault(home.rpartition(".")[2], Leaf(kind, home))
-                    leaf.rows.add((path, *place(row, text)))
+        for kind, file, table, base in TABLES:
+            for texts, row in rows_of(ROOT / "src/agentsgym" / file, table):
+                if (home := self._home(texts, base)) not in (None, *KEPT):
+                    leaf = self.leaves.setdefault(str(home).split(".")[-1], Leaf(kind, str(home)))
+                    leaf.rows.add(row)
         for module in self.texts:
             home = ".".join(module.split(".")[:3])
             if home.startswith(INTEGRATIONS):
@@ -86,18 +85,18 @@ class Package:
         for module, names in self.users.items():
             for name in names if len(names) == 1 else ():
                 self.leaves[name].modules.add(module)
+        owners = {module: name for name, leaf in self.leaves.items() for module in leaf.modules}
         for name, leaf in self.leaves.items():
             used = {target for module in leaf.modules for target in self.imports[module]}
-            leaf.on = {self.below[target] for target in used & self.below.keys()} - {name}
+            leaf.on = {owners[target] for target in used & owners.keys()} - {name}
 
-    def _named(self, row: Sequence[ast.expr], base: str) -> str | None:
+    def _home(self, texts: Sequence[str], base: str) -> str | None:
         """The child of `base` that a row names, by a path or by its end."""
-        nodes = (node for part in row for node in ast.walk(part) if isinstance(node, ast.Constant))
-        for text in sorted((str(node.value) for node in nodes), key=lambda text: "." not in text):
+        for text in sorted(texts, key=lambda text: "." not in text):
             name = FILES.get(text, text).replace("-", "_").strip(".")
             path = name if name.startswith(f"{base}.") else f"{base}.{name}"
             home = ".".join(path.split(".")[: max(3, base.count(".") + 2)])
-            if home in self.texts and home != base:
+            if (home in self.texts and home != base) or base.endswith(".faults"):
                 return home
         return None
 
@@ -110,19 +109,15 @@ class Package:
                 found[one.module].add(target)
         for module, text in self.texts.items():
             nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
-            found[module] |= {node.value for node in nodes if node.value in self.texts}
-            found[module] |= {module.rpartition(".")[0]} & self.texts.keys()
+            names = {module.rpartition(".")[0], *(str(node.value) for node in nodes)}
+            found[module] |= names & self.texts.keys()
         return found
 
     @cached_property
     def below(self) -> dict[str, str]:
         """The leaf in whose home a module is."""
-        return {
-            module: name
-            for name, leaf in self.leaves.items()
-            for module in self.texts
-            if f"{module}.".startswith(f"{leaf.home}.")
-        }
+        homes = [(name, f"{leaf.home}.") for name, leaf in self.leaves.items()]
+        return {m: name for name, home in homes for m in self.texts if f"{m}.".startswith(home)}
 
     def reached(self, begin: Iterable[str], without: Collection[str]) -> set[str]:
         """The modules that some import, not through others."""
@@ -135,45 +130,46 @@ class Package:
         return seen
 
     @cached_property
-    def trunk(self) -> set[str]:
-        """What is imported without any leaf."""
-        return self.reached(ROOTS, self.below)
-
-    @cached_property
     def users(self) -> dict[str, set[str]]:
         """The leaves to which each module belongs that is not of the trunk."""
         found = defaultdict[str, set[str]](set)
+        self.trunk = self.reached(ROOTS, self.below)
         for name in self.leaves:
             own = {module for module, leaf in self.below.items() if leaf == name}
             for module in self.reached(own, (self.below.keys() | self.trunk) - own):
                 found[module].add(name)
         for module in self.texts.keys() - self.trunk - found.keys():  # nobody imports it
             found[module] = {self.below[t] for t in self.imports[module] & self.below.keys()}
-        return found
+        faults = {name for name, leaf in self.leaves.items() if leaf.kind == "fault"}
+        return {module: names - faults or names for module, names in found.items()}
 
-    def lines(self, modules: Iterable[str]) -> int:
-        """Lines of Python."""
-        return sum(self.texts[module].count("\n") for module in modules)
-
-    def lists(self) -> dict[str, Any]:
+    def lists(self) -> dict[str, list[dict[str, Any]]]:
         """The lists as plain data."""
-        shared, packages = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+        groups = defaultdict[tuple[str, ...], list[str]](list)
         for module, names in self.users.items():
             if len(names) != 1:
-                shared[", ".join(sorted(names))].append(module)
+                groups[*sorted(names)].append(module)
+        packages = defaultdict[str, list[str]](list)
         for module in self.trunk:
             packages[".".join(module.split(".")[:2])].append(module)
-        leaves = [self._entry(one.modules, name, one) for name, one in self.leaves.items()]
+        leaves = [
+            self._entry(n, leaf.modules, leaf.kind, leaf.on) for n, leaf in self.leaves.items()
+        ]
+        shared = os.path.commonprefix
+        branches = [
+            self._entry(".".join(shared([m.split(".") for m in some])), some, "", names)
+            for names, some in groups.items()
+        ]
         return {
             "leaves": sorted(leaves, key=lambda one: (one["kind"], -one["lines"])),
-            "shared": [self._entry(modules, by) for by, modules in sorted(shared.items())],
-            "trunk": [self._entry(modules, name) for name, modules in sorted(packages.items())],
+            "branches": sorted(branches, key=lambda one: -one["lines"]),
+            "trunk": [self._entry(name, some) for name, some in sorted(packages.items())],
         }
 
-    def _entry(self, modules: Iterable[str], name: str, leaf: Leaf | None = None) -> dict[str, Any]:
-        more = {} if leaf is None else {"kind": leaf.kind, "on": sorted(leaf.on)}
+    def _entry(self, name: str, modules: Any, kind: str = "", leaves: Any = ()) -> dict[str, Any]:
+        lines = sum(self.texts[module].count("\n") for module in modules)
         files = sorted(str(file_of(module)) for module in modules)
-        return {"name": name, "lines": self.lines(modules), **more, "files": files}
+        return {"name": name, "kind": kind, "lines": lines, "of": sorted(leaves), "files": files}
 
     def gone_with(self, name: str) -> list[str]:
         """A leaf and those that are on it."""
@@ -183,30 +179,29 @@ class Package:
         return names
 
 
-def rows_of(path: Path, name: str) -> Iterator[tuple[Sequence[ast.expr], str]]:
-    """The rows of a table, each with the text of its file; that of a mapping is key and value."""
-    text = path.read_text("utf-8")
-    for node in ast.walk(ast.parse(text)):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if not any(isinstance(target, ast.Name) and target.id == name for target in targets):
+def rows_of(path: Path, name: str) -> Iterator[tuple[Sequence[str], Row]]:
+    """The rows of a table, each with the texts in it; of a file in YAML all."""
+    source, here = path.read_bytes(), path.relative_to(ROOT)
+    if path.suffix == ".yaml":
+        for match in re.finditer(rb"^(\w+):\n(?: .*\n|\n)+", source, re.MULTILINE):
+            yield [match[1].decode()], (here, *match.span())
+        return
+    starts = [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or not re.match(
+            rf"{name}\b", ast.unparse(node)
+        ):
             continue
-        value = getattr(node, "value", None)
+        value: Any = node.value
         if isinstance(value, ast.DictComp):
             value = value.generators[0].iter
-        if isinstance(value, ast.Dict):
-            yield from (((k, v), text) for k, v in zip(value.keys, value.values, strict=True) if k)
-        elif isinstance(value, ast.Call | ast.Tuple):
-            yield from (((e,), text) for e in (getattr(value, "elts", None) or value.args))
-
-
-def place(row: Sequence[ast.expr], text: str) -> tuple[int, int]:
-    """Where a row begins and ends in its file, in bytes, with the comma after it."""
-    starts = [0]
-    for line in text.encode().splitlines(keepends=True):
-        starts.append(starts[-1] + len(line))
-    end = starts[(row[-1].end_lineno or 0) - 1] + (row[-1].end_col_offset or 0)
-    comma = text.encode()[end : end + 1] == b","
-    return starts[row[0].lineno - 1] + row[0].col_offset, end + comma
+        ends: Any = getattr(value, "elts", getattr(value, "args", getattr(value, "values", ())))
+        for first, last in zip(getattr(value, "keys", ends), ends, strict=True):
+            begin = starts[first.lineno - 1] + first.col_offset
+            end = starts[last.end_lineno - 1] + last.end_col_offset
+            nodes = (one for part in (first, last) for one in ast.walk(part))
+            texts = [str(one.value) for one in nodes if isinstance(one, ast.Constant)]
+            yield texts, (here, begin, end + (source[end : end + 1] == b","))
 
 
 def file_of(module: str) -> Path:
@@ -218,7 +213,7 @@ def file_of(module: str) -> Path:
 def prove(package: Package, name: str, copy: Path) -> str:
     """What fails without a leaf and those that are on it; empty if nothing does."""
     gone = [package.leaves[one] for one in package.gone_with(name)]
-    modules = set[str]().union(*(leaf.modules for leaf in gone))
+    modules = {module for leaf in gone for module in leaf.modules}
     for module in sorted(package.texts.keys() - modules):
         if broken := package.imports[module] & modules:
             return f"{module} imports {', '.join(sorted(broken))}"
@@ -227,8 +222,7 @@ def prove(package: Package, name: str, copy: Path) -> str:
         shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
     for module in modules:
         (copy / file_of(module)).unlink()
-    rows = set[tuple[Path, int, int]]().union(*(leaf.rows for leaf in gone))
-    for path, begin, end in sorted(rows, key=lambda row: row[1], reverse=True):
+    for path, begin, end in sorted({row for leaf in gone for row in leaf.rows}, reverse=True):
         text = (copy / path).read_bytes()
         (copy / path).write_bytes(text[:begin] + text[end:])
     instead = " ".join(INSTEAD.get(one, "") for one in package.gone_with(name))
@@ -258,15 +252,6 @@ def prove_all(names: Sequence[str]) -> int:
     return int(failed)
 
 
-def show(lists: dict[str, Any]) -> None:
-    """Print the lists, each with its sum."""
-    for title, entries in lists.items():
-        print(f"\n{title}: {sum(one['lines'] for one in entries):,} lines")
-        for one in entries:
-            on = f" (on {', '.join(one['on'])})" if one.get("on") else ""
-            print(f"{one['lines']:7,}  {one.get('kind', ''):13}{one['name']}{on}")
-
-
 def main() -> int:
     """Run the script."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -276,7 +261,14 @@ def main() -> int:
     if args.prove is not None:
         return prove_all(args.prove)
     lists = Package().lists()
-    print(json.dumps(lists, indent=2)) if args.json else show(lists)
+    if args.json:
+        print(json.dumps(lists, indent=2))
+        return 0
+    for title, entries in lists.items():
+        print(f"\n{title}: {sum(one['lines'] for one in entries):,} lines")
+        for one in entries:
+            of = f"  (of {', '.join(one['of'])})" if one["of"] else ""
+            print(f"{one['lines']:7,}  {one['kind']:13}{one['name']}{of}")
     return 0
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.speech import ActionText
-from agentsgym.tokens.tool_calls import FAMILIES, ParsedAnswer
+from agentsgym.tokens.tool_calls import ParsedAnswer
+from agentsgym.tokens.tool_formats import FAMILIES
 from agentsgym.types import Message, Tokenizer, ToolSchema
 
 THESE_DO = f"templates of these families can be used with tools: {FAMILIES}"

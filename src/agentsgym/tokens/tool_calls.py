@@ -10,16 +10,16 @@ one malformed call makes it read none.
 """
 
 import itertools
-import json
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from agentsgym.tokens.control import added_tokens
 from agentsgym.tokens.speech import BLOCKS, ActionText
+from agentsgym.tokens.tool_formats import INNER, format_of
+from agentsgym.tokens.tool_formats.reading import DECODER, ArgumentTypes, Call, Read, call_of
 from agentsgym.types import Message, ToolCall, ToolSchema
 from agentsgym.types.records import ToolFunction
 from agentsgym.types.text import clean_text, map_texts
@@ -39,205 +39,6 @@ class ParsedAnswer:
     attempted: int = 0
 
 
-class _Call(NamedTuple):
-    name: str
-    arguments: dict[str, Any]
-    call_id: str = ""
-
-
-class _ArgumentTypes:
-    """The JSON types of the arguments of `tools`, for formats that write texts without quotes."""
-
-    def __init__(self, tools: Sequence[ToolSchema]) -> None:
-        self._types: dict[tuple[str, str], set[str]] = {}
-        for tool in tools:
-            function = _mapping(tool.get("function", tool))
-            properties = _mapping(_mapping(function.get("parameters")).get("properties"))
-            for key, schema in properties.items():
-                self._types[str(function.get("name")), key] = set(_types_in(schema))
-
-    def value(self, tool: str, key: str, text: str) -> Any:
-        """The value that `text` writes: the text, unless the argument may be of another type and
-        the text is of it."""
-        types = self._types.get((tool, key), set())
-        if types <= {"string"}:
-            return text
-        python = {"True": True, "False": False, "None": None}
-        try:
-            value = python[text] if text in python else _json(text)
-        except ValueError:
-            return text
-        return value if "string" not in types or isinstance(value, dict | list | None) else text
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _types_in(schema: Any) -> Iterator[str]:
-    """The types that a JSON schema allows at its top."""
-    named = _mapping(schema).get("type")
-    yield from filter(None, named if isinstance(named, list) else [named])
-    for union in ("anyOf", "oneOf"):
-        choices = _mapping(schema).get(union)
-        for choice in choices if isinstance(choices, list) else ():
-            yield from _types_in(choice)
-
-
-# -- what stands between markers -------------------------------------------------------------------
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _finite(number: str) -> float:
-    # 1e999 is JSON, and no client could be sent the infinity that it becomes.
-    return float(number) if math.isfinite(float(number)) else _refuse(number[:40])
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
-
-
-def _json(text: str) -> Any:
-    """The value of a JSON text. Raises ValueError."""
-    values = _json_values(text)
-    if len(values) != 1:
-        raise ValueError("not one JSON value")
-    return values[0]
-
-
-def _json_values(text: str) -> list[Any]:
-    """The values of JSON texts that stand one after another, perhaps with semicolons between."""
-    values = []
-    text = text.strip()
-    while text:
-        value, end = _DECODER.raw_decode(text)
-        values.append(value)
-        text = text[end:].lstrip().removeprefix(";").lstrip()
-    return values
-
-
-_DEEPEST = 100
-"""Levels of arguments: what reads bodies refuses twice as many."""
-
-
-def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value
-    return 1 + max(map(_depth, inner), default=0) if isinstance(value, dict | list) else 0
-
-
-def _call(value: Any) -> _Call | None:
-    """The call that a JSON value describes."""
-    if not isinstance(value, Mapping):
-        return None
-    name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
-    if not isinstance(name, str) or not name or not isinstance(arguments, dict):
-        return None
-    if _depth(arguments) > _DEEPEST:
-        return None
-    call_id = value.get("id")
-    return _Call(name, arguments, call_id if isinstance(call_id, str) else "")
-
-
-_Read = list[_Call | None]  # None for a call that cannot be read
-
-
-def _json_calls(body: str, types: _ArgumentTypes) -> _Read:
-    """`{"name": …, "arguments": {…}}`, several of these, or a list of them."""
-    values = _json_values(body)
-    if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-    return [_call(value) for value in values] or [None]
-
-
-def _named_call(body: str, types: _ArgumentTypes) -> _Read:
-    """A name and a JSON object, with what Mistral and DeepSeek write around the name."""
-    if body.lstrip().startswith("["):
-        return _json_calls(body, types)
-    head, brace, rest = body.partition("{")
-    parts = re.split(r"<｜tool▁sep｜>|\[ARGS\]", head.partition("```")[0])
-    named = [part.strip() for part in parts if part.strip()] or [""]
-    name, _, call_id = named[-1].partition("[CALL_ID]")
-    arguments = _json((brace + rest).strip().removesuffix("```"))
-    return [_call({"name": name, "arguments": arguments, "id": call_id})]
-
-
-_PARAMETER = re.compile(
-    r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*(?=<parameter=|</function>|$)", re.DOTALL
-)
-_ARGUMENT = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
-
-
-def _tagged_call(body: str, types: _ArgumentTypes) -> _Read:
-    """JSON, or tags as Qwen3.5 and Nemotron (`<parameter=key>`) or GLM (`<arg_key>`) write them."""
-    body = body.strip()
-    if body.startswith(("{", "[")):
-        return _json_calls(body, types)
-    function = re.match(r"<function=([^>\n]+)>", body)
-    name = function[1] if function else re.split(r"\n|<arg_key>", body, maxsplit=1)[0].strip()
-    pairs = (_PARAMETER if function else _ARGUMENT).findall(body)
-    arguments = {key: types.value(name, key, text) for key, text in pairs}
-    return [_call({"name": name, "arguments": arguments})]
-
-
-def _quoted_key(match: re.Match[str]) -> str:
-    return f"{json.dumps(match[1].strip())}:"
-
-
-def _gemma_call(body: str, types: _ArgumentTypes) -> _Read:
-    """`call:name{key:<|"|>text<|"|>,other:1}`: keys without quotes, texts between a token."""
-    head, brace, rest = body.partition("{")
-    pieces = (brace + rest).split('<|"|>')
-    for number, piece in enumerate(pieces):
-        if number % 2:
-            pieces[number] = json.dumps(piece)
-        else:
-            piece = re.sub(r"(?<=[{,])([^{}\[\],:]+):", _quoted_key, piece)
-            pieces[number] = re.sub(r"(?<=[:,\[])None\b", "null", piece)
-    name = head.strip().removeprefix("call:")
-    return [_call({"name": name, "arguments": _json("".join(pieces))})]
-
-
-# -- the formats -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class CallFormat:
-    """A format of calls, and the `families` of models that use it. A call, or several, stands
-    between `opener` and `closer`; without a closer, it ends at the next opener or at the end."""
-
-    families: str
-    opener: str
-    closer: str
-    read: Callable[[str, _ArgumentTypes], _Read]
-
-
-_HARMONY = CallFormat("gpt-oss", "to=functions.", "", _named_call)
-_BARE = CallFormat("Llama 3", "", "", _json_calls)
-FORMATS = (
-    CallFormat("Qwen, SmolLM3, GLM, Granite 4", "<tool_call>", "</tool_call>", _tagged_call),
-    CallFormat("Phi-4, Granite 3", "<|tool_call|>", "<|/tool_call|>", _json_calls),
-    CallFormat("Gemma 4", "<|tool_call>", "<tool_call|>", _gemma_call),
-    CallFormat("Mistral", "[TOOL_CALLS]", "", _named_call),
-    CallFormat("DeepSeek", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _named_call),
-    _HARMONY,
-    _BARE,
-)
-FAMILIES = ", ".join(one.families for one in FORMATS)
-_INNER = {'<|"|>', "<｜tool▁sep｜>", "[ARGS]", "[CALL_ID]"}
-_INNER |= {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"}
-
-
-def format_of(written: str) -> CallFormat | None:
-    """The format in which a template wrote a call of the tool `LOOK_UP`; None if it is unknown."""
-    for one in FORMATS[:-1]:
-        if one.opener in written:
-            return one
-    bare = re.match(r'\s*(<\|python_\w+\|>)*\{"name": ?"\w+", ?"(parameters|arguments)"', written)
-    return _BARE if bare else None
-
-
 class CallReader:
     """Reads the calls in answers of a tokenizer whose template writes a call as `written` and ends
     prompts with `prompt`."""
@@ -253,13 +54,13 @@ class CallReader:
         known = {word: number for word, (number, _) in added_tokens(tokenizer)}
         self._tokenizer = tokenizer
         self._text = text
-        self._types = _ArgumentTypes(tools)
+        self._types = ArgumentTypes(tools)
         self.format = format_of(written)
         self._opener, closer = (self.format.opener, self.format.closer) if self.format else ("", "")
         self.closer = closer if closer in written else ""
         self._ids = known.get(self._opener), known.get(self.closer)
         self._python_tag = known.get("<|python_tag|>", -1)
-        markers = {*_INNER, self._opener, closer} & known.keys() if self.format else known.keys()
+        markers = {*INNER, self._opener, closer} & known.keys() if self.format else known.keys()
         self._markers = {known[word]: word for word in markers}
         longest_first = sorted(markers, key=len, reverse=True)
         self._spelled = re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
@@ -277,20 +78,20 @@ class CallReader:
         message["tool_calls"] = [_numbered(call, first + n) for n, call in enumerate(read)]
         return ParsedAnswer(message, len(calls))
 
-    def _cut(self, ids: list[int]) -> tuple[str, _Read]:
+    def _cut(self, ids: list[int]) -> tuple[str, Read]:
         """The text outside calls, and the calls."""
-        if self.format == _HARMONY:
+        if self.format and self.format.in_messages:
             return self._text(ids), self._in_messages(ids)
-        if self.format == _BARE:
+        if self.format and self.format.whole:
             return "", self._bare(ids)
         if self._ids[0] is not None and (self._ids[1] is not None or not self.closer):
             return self._between_ids(ids)
         return self._between_words(self._text(ids))
 
-    def _between_ids(self, ids: list[int]) -> tuple[str, _Read]:
+    def _between_ids(self, ids: list[int]) -> tuple[str, Read]:
         """The calls between marker tokens, after the agent's thoughts."""
         at = self._after_thoughts(ids)
-        outside, calls = ids[:at], list[_Call | None]()
+        outside, calls = ids[:at], list[Call | None]()
         while at < len(ids):
             if ids[at] != self._ids[0]:
                 outside.append(ids[at])
@@ -311,9 +112,9 @@ class CallReader:
                 return ids.index(last) + 1 if last in ids else len(ids)
         return 0
 
-    def _between_words(self, text: str) -> tuple[str, _Read]:
+    def _between_words(self, text: str) -> tuple[str, Read]:
         """The calls between markers that are ordinary text."""
-        calls = list[_Call | None]()
+        calls = list[Call | None]()
         at = 0
         if self.thinks or "<think>" in text.partition(self._opener)[0]:
             at = text.find("</think>")
@@ -328,15 +129,15 @@ class CallReader:
             at = stop + len(self.closer) if stop >= 0 else len(text)
         return outside + text[at:], calls
 
-    def _in_messages(self, ids: list[int]) -> _Read:
+    def _in_messages(self, ids: list[int]) -> Read:
         """The calls of messages to a function."""
-        calls = list[_Call | None]()
+        calls = list[Call | None]()
         for header, body in self._text.messages(ids):
             if to := re.search(r"to=functions\.([^\s<]+)", header):
                 calls += self._read(to[1] + self._tokenizer.decode(body))
         return calls
 
-    def _bare(self, ids: list[int]) -> _Read:
+    def _bare(self, ids: list[int]) -> Read:
         """The calls of an answer that consists of them."""
         text = self._text(ids).strip().removeprefix("<|python_tag|>")
         begins = self._python_tag in ids or re.match(r'\{\s*"name"\s*:', text)
@@ -357,22 +158,22 @@ class CallReader:
             pieces.append(text)
         return "".join(pieces), mark
 
-    def _read(self, body: str, mark: str = "") -> _Read:
+    def _read(self, body: str, mark: str = "") -> Read:
         """The calls in a body, without the `mark`s in it."""
         assert self.format is not None
         try:
             calls = self.format.read(body, self._types)
-            return [call and _Call(*map_texts(call, partial(_cleaned, mark))) for call in calls]
+            return [call and Call(*map_texts(call, partial(_cleaned, mark))) for call in calls]
         except (ValueError, RecursionError):
             return [None]
 
-    def _by_library(self, ids: list[int]) -> tuple[str, _Read]:
+    def _by_library(self, ids: list[int]) -> tuple[str, Read]:
         """The same as the tokenizer's own response template reads it."""
         text, mark = self._broken(ids)
         try:
             parsed = self._tokenizer.parse_response(text, prefix="")
             parsed = map_texts(parsed, partial(_cleaned, mark))
-            calls = [_call(one["function"]) for one in parsed.get("tool_calls") or ()]
+            calls = [call_of(one["function"]) for one in parsed.get("tool_calls") or ()]
         except Exception:  # a model's answer may break any parser
             return "", []
         content = parsed.get("content")
@@ -384,7 +185,7 @@ def _cleaned(mark: str, text: str) -> str:
     return clean_text(text.replace(mark, ""))
 
 
-def _numbered(call: _Call, number: int) -> ToolCall:
+def _numbered(call: Call, number: int) -> ToolCall:
     """The call as a message has it. It keeps an id that the agent sampled; else nine letters and
     digits are what every template takes."""
     call_id = call.call_id if _CALL_ID.fullmatch(call.call_id) else f"call{number:05d}"
@@ -396,6 +197,6 @@ def _after_json(text: str, begin: int) -> int:
     """Where the JSON value at `begin` ends; `begin` if there is none."""
     begin += len(text[begin:]) - len(text[begin:].lstrip())
     try:
-        return _DECODER.raw_decode(text, begin)[1]
+        return DECODER.raw_decode(text, begin)[1]
     except (ValueError, RecursionError):
         return begin

@@ -3,14 +3,16 @@ faults: the limits of metrics that show them, and what to try."""
 
 import re
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from importlib.resources import files
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
 from pydantic import Field
 
 from agentsgym.report.doctor.evidence import Curve, Evidence, Fault, Signs, read_evidence, share
-from agentsgym.report.doctor.rules import LOOK_AT, MORE, RULES
+from agentsgym.report.doctor.looking import LOOK_AT
 from agentsgym.runs.sources import load_yaml
 from agentsgym.tokens.calls import REASONS
 from agentsgym.tokens.template import REWRITES
@@ -63,6 +65,7 @@ class FaultKind(Section):
     title: str
     signs: list[Sign] = Field(default_factory=list)
     also: list[Sign] = Field(default_factory=list)
+    look_at: str = ""
     attempts: list[str] = Field(alias="try")
 
 
@@ -81,11 +84,12 @@ def diagnose(evidence: Evidence) -> list[Fault]:
 
 
 def _found(name: str, kind: FaultKind, evidence: Evidence) -> Fault | None:
-    signs = RULES[name](evidence) if name in RULES else _beyond(name, kind, evidence)
+    code = _code_of(name)
+    signs = code.find(evidence) if hasattr(code, "find") else _beyond(kind, evidence)
     if signs is None:
         return None
     also = [line for sign in kind.also for line in _said(sign, evidence)]
-    more = MORE[name](evidence) if name in MORE else ()
+    more = code.more(evidence) if hasattr(code, "more") else ()
     sets = evidence.recent or evidence.early
     return Fault(
         name,
@@ -97,14 +101,20 @@ def _found(name: str, kind: FaultKind, evidence: Evidence) -> Fault | None:
     )
 
 
-def _beyond(name: str, kind: FaultKind, evidence: Evidence) -> Signs | None:
+def _code_of(name: str) -> Any:
+    """The fault's file in `faults/`; None if it has none."""
+    path = f"{__name__}.faults.{name}"
+    return import_module(path) if find_spec(path) else None
+
+
+def _beyond(kind: FaultKind, evidence: Evidence) -> Signs | None:
     """The metrics beyond their limits."""
     beyond = [(sign, *one) for sign in kind.signs for one in sign.curves(evidence)]
     if not beyond:
         return None
     sign, curve, _ = beyond[0]
     steps = (curve.whole if sign.whole else curve.recent).steps
-    return Signs(tuple(line for *_, line in beyond), steps, LOOK_AT[name])
+    return Signs(tuple(line for *_, line in beyond), steps, LOOK_AT.get(kind.look_at))
 
 
 def _said(sign: Sign, evidence: Evidence) -> Iterator[str]:
