@@ -37,6 +37,7 @@ TABLES = (  # kind of leaf, file and name of the table, where the rows' modules 
     ("estimator", "credit/estimators/__init__.py", "NAMES", "agentsgym.credit.estimators"),
     ("engine", "generation/factory.py", "ENGINES", "agentsgym.generation"),
     ("rollouts", "training/collect.py", "SOURCES", "agentsgym.rollout"),
+    ("part of a run", "runs/parts.py", "PARTS", "agentsgym.runs"),
     ("integration", "report/export/write.py", "WRITERS", "agentsgym.integrations"),
     ("tool format", "tokens/tool_formats/__init__.py", "NAMES", "agentsgym.tokens.tool_formats"),
     ("fault", "report/doctor/faults.yaml", "", "agentsgym.report.doctor.faults"),
@@ -268,7 +269,7 @@ def main() -> int:
         print(f"\n{title}: {sum(one['lines'] for one in entries):,} lines")
         for one in entries:
             of = f"  (of {', '.join(one['of'])})" if one["of"] else ""
-            print(f"{one['lines']:7,}  {one['kind']:13}{one['name']}{of}")
+            print(f"{one['lines']:7,}  {one['kind']:14}{one['name']}{of}")
     return 0
 
 

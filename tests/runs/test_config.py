@@ -6,9 +6,9 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
 from agentsgym.runs.estimate import on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
+from agentsgym.runs.policy import warm_start_of
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import trusted
-from agentsgym.runs.warm_start import settings_of
 
 
 def test_overrides_are_yaml_values():
@@ -86,7 +86,7 @@ def test_every_preset_is_valid():
         assert config.name == name and config.description
         assert train_settings(on_any_machine(config)).seed == config.seed
         make_env(config)
-        settings_of(config if config.warm_start.source else load_config(name, {"model": "tiny"}))
+        warm_start_of(config if config.warm_start.source else load_config(name, {"model": "tiny"}))
 
 
 def test_a_configuration_is_read_back_as_it_was(tmp_path):

@@ -25,8 +25,8 @@ from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.envs import ConfigError
 from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
-from agentsgym.runs.estimate import estimate_run
 from agentsgym.runs.files import RunDirectory, Summary
+from agentsgym.runs.parts import part
 from agentsgym.runs.processes import (
     Ended,
     Launch,
@@ -144,9 +144,7 @@ def train(
     launch = Launch(processes or processes_started(), machines)
     if launch.processes > 1 and processes_started() == 1:
         if dry_run:
-            from agentsgym.runs.dry_run import check_launch
-
-            check_launch(config, launch)
+            part("dry_run").check_launch(config, launch)
         # Two processes stand for those of the real run.
         count = 2 if dry_run else launch.processes
         raise _ended(run_processes(count, sys.argv[1:]))
@@ -251,7 +249,7 @@ def _show(summary: Summary, config: RunConfig) -> None:
 
 
 def _print_estimate(config: RunConfig) -> None:
-    estimate = estimate_run(config)
+    estimate = part("estimate").estimate_run(config)
     out.print(
         f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, of which "
         f"{_count(estimate.trained)} are trained\n"
@@ -259,9 +257,9 @@ def _print_estimate(config: RunConfig) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("memory")
     table.add_column(justify="right", no_wrap=True)
-    for part, value in estimate.memory.items():
+    for what, value in estimate.memory.items():
         if value:
-            table.add_row(part, _size(value), style="bold" if part == "peak" else None)
+            table.add_row(what, _size(value), style="bold" if what == "peak" else None)
     print_table(table)
     guess = " (guessed: train.max_rollout_tokens bounds them)" if estimate.guessed else ""
     out.print(
@@ -281,10 +279,9 @@ def _count(number: int) -> str:
 
 def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     """Train one step in small, and print what was tried; `launch` has the run's processes."""
-    from agentsgym.runs.dry_run import dry_run
 
     with bars() as progress:
-        remarks = dry_run(config, progress, launch)
+        remarks = part("dry_run").dry_run(config, progress, launch)
     for remark in remarks:
         out.print(shown(remark))
     with suppress(ConfigError):  # it is among the remarks

@@ -14,12 +14,11 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.runs.estimate import model_shape, on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.policy import load_tokenizer
+from agentsgym.runs.policy import load_tokenizer, warm_start_of, warm_starts
 from agentsgym.runs.processes import Launch, check_processes, processes_started
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.train import train_run
-from agentsgym.runs.warm_start import settings_of, warm_starts
 from agentsgym.warm_start.settings import CHAT, WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer
 
@@ -48,7 +47,7 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
     from agentsgym.training import GRPOEnvConfig
 
     if warm_starts(config) or config.model.path == TINY:
-        settings_of(config)
+        warm_start_of(config)
     name = "per_device_train_batch_size"
     own = config.train.get(name, GRPOEnvConfig.per_device_train_batch_size)
     train = {**config.train, name: own * launch.processes if type(own) is int else own}

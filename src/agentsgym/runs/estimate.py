@@ -28,9 +28,9 @@ from agentsgym.runs.models.adapters import new_adapter
 from agentsgym.runs.models.builtin import SHAPE, model_place
 from agentsgym.runs.models.load import stored_adapter
 from agentsgym.runs.models.pretrained import ask_hub, device_in_use, dtype_of, source_of
+from agentsgym.runs.policy import warm_start_of, warm_starts
 from agentsgym.runs.processes import SHARING
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
-from agentsgym.runs.warm_start import settings_of, warm_starts
 from agentsgym.training.settings import RaySettings
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _config_of(config: RunConfig) -> Any:
 
     path, section = config.model.path, config.model
     if path == TINY:
-        tiny = settings_of(config).model
+        tiny = warm_start_of(config).model
         return LlamaConfig(
             vocab_size=2048,
             hidden_size=tiny.hidden_size,
@@ -186,7 +186,7 @@ def _activations(
     micro = settings.per_device_train_batch_size * tokens
     chunk: int = max(min(settings.max_tokens_per_forward, micro), tokens)
     if warm_starts(config):
-        chunk = max(chunk, settings_of(config).max_tokens_per_forward or 0)
+        chunk = max(chunk, warm_start_of(config).max_tokens_per_forward or 0)
     layers, width = int(shape.num_hidden_layers), int(shape.hidden_size)
     layer = 36 * width + 4 * item * int(getattr(shape, "intermediate_size", 4 * width))
     if settings.gradient_checkpointing:

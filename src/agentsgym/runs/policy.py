@@ -14,16 +14,31 @@ from agentsgym.runs.models.pretrained import (
     load_pretrained,
     pretrained_tokenizer,
 )
+from agentsgym.runs.parts import part
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
-from agentsgym.runs.warm_start import new_model
+from agentsgym.warm_start.settings import WarmStartSettings
+
+
+def warm_starts(config: RunConfig) -> bool:
+    """Whether a run begins with a warm start of a pretrained model."""
+    return config.model.path != TINY and config.warm_start.source is not None
+
+
+def warm_start_of(config: RunConfig) -> WarmStartSettings:
+    """The run's section `warm_start`, with the defaults of its model. Raises ConfigError with a key
+    that has no effect."""
+    try:
+        return config.warm_start.resolved(new_model=config.model.path == TINY)
+    except ValueError as error:
+        raise ConfigError(f"warm_start.{error}") from None
 
 
 def load_policy(config: RunConfig, progress: Progress, *, training: bool = True) -> Policy:
     """The model that `config.model` names, to train or only to evaluate it. Raises ConfigError if
     it does not exist or cannot be loaded here."""
     if config.model.path == TINY:
-        made = new_model(config, progress)
+        made = part("warm_start").new_model(config, progress)
         figures = dict(made.figures) | {"settings": config.warm_start}
         return Policy(made.model, made.tokenizer, figures)
     return load_model(config.model, _use(config, training))

@@ -21,7 +21,6 @@ from filelock import BaseFileLock
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole, save_model
-from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.ending import note_end
 from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
 from agentsgym.runs.files import (
@@ -41,7 +40,14 @@ from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_sett
 from agentsgym.runs.lock import claim
 from agentsgym.runs.models.load import template_remark
 from agentsgym.runs.models.pretrained import Policy
-from agentsgym.runs.policy import load_policy, load_trained, name_reference
+from agentsgym.runs.parts import PARTS, part
+from agentsgym.runs.policy import (
+    load_policy,
+    load_trained,
+    name_reference,
+    warm_start_of,
+    warm_starts,
+)
 from agentsgym.runs.processes import Launch, check_processes, processes_here
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.resuming import check_progress, check_same_data, check_same_run, data_digests
@@ -49,7 +55,6 @@ from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, PROBE, check_signal, probe, signal_text
 from agentsgym.runs.sources import load_run
 from agentsgym.runs.trust import check_links, resume_command, trusted
-from agentsgym.runs.warm_start import EVALUATED, WarmStart, settings_of, warm_starts
 from agentsgym.training.ranks import Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
 
@@ -124,12 +129,12 @@ class TrainingRun:
         self._held_out_text = f"{config.eval.rollouts} rollouts on held-out tasks"
         self._checkpoint: tuple[int, Path] | None = None
         if config.model.path == TINY:
-            settings_of(config)
-        self._warm_start = (
-            WarmStart(config, self._env, self._train_data, eval_data, progress, resumes=resumes)
-            if warm_starts(config)
-            else None
-        )
+            warm_start_of(config)
+        self._warm_start: Any = None
+        if warm_starts(config):
+            self._warm_start = part("warm_start").WarmStart(
+                config, self._env, self._train_data, eval_data, progress, resumes=resumes
+            )
         self._summary = Summary(**self._begun())
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root, config.keep_rollouts)
@@ -210,7 +215,7 @@ class TrainingRun:
             self._summary.after = self._evaluate(trainer, "after")
         self._close("finished")
 
-    def _start_warm(self, trainer: "GRPOEnvTrainer", warm_start: WarmStart) -> None:
+    def _start_warm(self, trainer: "GRPOEnvTrainer", warm_start: Any) -> None:
         with self._phase("warm_start", str(warm_start)):
             figures = warm_start.carry_out(trainer, self._writer)
             self._summary.model_figures["warm_start"] = figures
@@ -218,7 +223,7 @@ class TrainingRun:
             check_signal(figures.get("after", {}), "after the warm start")
         if self._summary.warm_started is None:
             with self._phase("warm_started", self._held_out_text):
-                self._summary.warm_started = self._evaluate(trainer, EVALUATED)
+                self._summary.warm_started = self._evaluate(trainer, warm_start.evaluated)
 
     def _check_first_games(self, trainer: "GRPOEnvTrainer") -> None:
         groups = self._settings.generation_batch_size // self._settings.num_generations
@@ -381,9 +386,12 @@ class TrainingRun:
     def _close(self, status: Literal["interrupted", "finished"]) -> None:
         self._summary.status = status
         with self._phase("report", str(self._directory.picture)):
-            self.ranks.first(
-                lambda: draw_curve(self._directory.metrics, self._summary, self._directory.picture)
-            )
+            if "curve" in PARTS:
+                self.ranks.first(self._draw_curve)
+
+    def _draw_curve(self) -> None:
+        files = self._directory
+        part("curve").draw_curve(files.metrics, self._summary, files.picture)
 
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:

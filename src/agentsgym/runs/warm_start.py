@@ -31,9 +31,10 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.policy import warm_start_of
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.scripted_agents import scripted_agent
-from agentsgym.runs.settings import TINY, RunConfig
+from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.signal_check import PROBE, probe, signal_text
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
@@ -51,20 +52,6 @@ _MOST_COMPARED = 100_000  # training rows
 _BAD = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
-def warm_starts(config: RunConfig) -> bool:
-    """Whether a run begins with a warm start of a pretrained model."""
-    return config.model.path != TINY and config.warm_start.source is not None
-
-
-def settings_of(config: RunConfig) -> WarmStartSettings:
-    """The run's section `warm_start`, with the defaults of its model. Raises ConfigError with a key
-    that has no effect."""
-    try:
-        return config.warm_start.resolved(new_model=config.model.path == TINY)
-    except ValueError as error:
-        raise ConfigError(f"warm_start.{error}") from None
-
-
 def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     """The model `tiny`, newly made from games of the environment's teacher. Raises ConfigError if
     there is none."""
@@ -72,7 +59,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
 
     if config.model.lora is not None:
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
-    settings = settings_of(config)
+    settings = warm_start_of(config)
     env, teacher = _games(config, settings, {})
     first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
     return warm_start(
@@ -120,7 +107,7 @@ class WarmStart:
         *,
         resumes: bool = False,
     ) -> None:
-        self._settings = settings_of(config)
+        self._settings = warm_start_of(config)
         self._env = env
         self._rows: Sequence[Mapping[str, Any]] = (
             rows if hasattr(rows, "__getitem__") else list(rows)
@@ -131,6 +118,8 @@ class WarmStart:
         self._folder = self._directory.warm_start
         if not (resumes and self._has_games):
             self._check_source()
+
+    evaluated = EVALUATED
 
     def __str__(self) -> str:
         return f"{self._settings.games} games, source {self._settings.source}"
