@@ -8,7 +8,7 @@ from functools import cache
 import openai
 
 from agentsgym import TwentyQuestionsEnv
-from agentsgym.rollout import SteppedTrial
+from agentsgym.rollout.stepping import SteppedTrial
 
 HTTP = openai.DefaultHttpxClient()  # one for all games: making it takes longer than a game
 GAME = {

@@ -8,7 +8,8 @@ import pytest
 from agentsgym import DirectOutputAgent, register
 from agentsgym.envs.twenty_questions.answerer import LLMAnswerer, normal_question
 from agentsgym.generation.chat import ChatEngine, EndpointError, completions_url
-from agentsgym.generation.http import MissingKey, Retries
+from agentsgym.generation.http import Retries
+from agentsgym.generation.settings import MissingKey
 from agentsgym.rollout import run
 from chat_server import ChatServer
 from helpers import CountdownEnv, questions_answered_by

@@ -12,7 +12,8 @@ import yaml
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, make
 from agentsgym.envs import ConfigError, settings
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.generation.http import MissingKey, Refused
+from agentsgym.generation.http import Refused
+from agentsgym.generation.settings import MissingKey
 from agentsgym.rollout import run
 from agentsgym.runs import load_run
 from agentsgym.runs.suites import Suite, check_names

@@ -9,10 +9,10 @@ import pytest
 from doubles import EndingEnv, TextEngine
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
-from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout import run as run_rows
 from agentsgym.rollout.processes.worker import stop_workers
 from agentsgym.rollout.session import Session
+from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.rollout.trial import play_trial
 from agentsgym.types import GenerationResult, RolloutRequest
 

@@ -14,8 +14,8 @@ from agentsgym import MultistepEnv, ScriptedAgent, make
 from agentsgym.checks.playing import harvest
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.rollout import SteppedTrial, TrialOver
 from agentsgym.rollout.processes.worker import stop_workers
+from agentsgym.rollout.stepping import SteppedTrial, TrialOver
 from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 from misbehaving_env import MisbehavingEnv

@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym import make
 from agentsgym.envs import ConfigError, EnvPool
-from agentsgym.generation.http import MissingKey
+from agentsgym.generation.settings import MissingKey
 from agentsgym.runs import load_config, load_run, train_run
 from agentsgym.runs.files import read_rollouts, read_summary
 from workplace import Notes

@@ -8,7 +8,7 @@ import typer
 from agentsgym.cli.console import out
 from agentsgym.cli.options import NameArgument, SettingsArgument
 from agentsgym.envs import make
-from agentsgym.generation.http import read_key
+from agentsgym.generation.settings import read_key
 from agentsgym.integrations.openenv.server import serve as serve_env
 from agentsgym.runs.sources import parse_overrides
 from agentsgym.types import with_modules_of

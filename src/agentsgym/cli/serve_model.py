@@ -10,7 +10,7 @@ from agentsgym.cli.console import out, quiet_libraries
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.players import model_in
 from agentsgym.envs.extras import ensure
-from agentsgym.generation.http import read_key
+from agentsgym.generation.settings import read_key
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
+from agentsgym.generation.http import Refused, Retries, Unreachable
 from agentsgym.generation.remote import RemoteEngine
-from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.settings import EngineParts, EngineSettings, read_key
 from agentsgym.types import (
     FinishReason,
     GenerationRequest,

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import json
 import math
-import os
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from typing import Any
 import aiohttp
 from pydantic_core import from_json, to_json
 
-from agentsgym.types.names import ConfigError
-from agentsgym.types.text import mask_secrets, remember_secret, visible
+from agentsgym.types.text import mask_secrets, visible
 
 MAX_BODY_BYTES = 32 * 2**20
 """Limit for one answer; far more than the tokens of one action need."""
@@ -198,24 +196,3 @@ def _seconds(retry_after: str | None) -> float | None:
     except ValueError:
         return None  # a date; our own back-off is enough
     return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-class MissingKey(ConfigError):
-    """The environment variable that should hold an endpoint's key is not set."""
-
-
-def read_key(key_env: str | None) -> str | None:
-    """The key in the environment variable `key_env`, masked from now on; None for None.
-
-    Raises MissingKey if the variable is unset or empty.
-    """
-    if key_env is None:
-        return None
-    key = os.environ.get(key_env, "").strip()
-    if not key:
-        raise MissingKey(
-            f"the endpoint's key is missing: set the environment variable {key_env}, or name none "
-            "(key_env) for an endpoint that needs no key"
-        )
-    remember_secret(key)
-    return key

@@ -1,6 +1,7 @@
 """The inputs from which an engine is made: the user's settings and the caller's objects."""
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,14 +10,15 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from agentsgym.types.names import ConfigError
 from agentsgym.types.protocols import Gather
 from agentsgym.types.settings import Count, Section, Text, Texts
+from agentsgym.types.text import remember_secret
 
 logger = logging.getLogger(__name__)
 
 MODEL_FOLDER = "model"
 """The folder of a written model in the directory of launched servers."""
-
 
 SERVE_MODEL = "serve-model"
 """The value of `engine.command` that serves with the embedded engine."""
@@ -110,6 +112,27 @@ class ChatEndpoint(Section):
     def as_engine(self) -> EngineSettings:
         """The engine that asks it."""
         return EngineSettings(name="chat", **self.model_dump())
+
+
+class MissingKey(ConfigError):
+    """The environment variable that should hold an endpoint's key is not set."""
+
+
+def read_key(key_env: str | None) -> str | None:
+    """The key in the environment variable `key_env`, masked from now on; None for None.
+
+    Raises MissingKey if the variable is unset or empty.
+    """
+    if key_env is None:
+        return None
+    key = os.environ.get(key_env, "").strip()
+    if not key:
+        raise MissingKey(
+            f"the endpoint's key is missing: set the environment variable {key_env}, or name none "
+            "(key_env) for an endpoint that needs no key"
+        )
+    remember_secret(key)
+    return key
 
 
 def _absent() -> Any:

@@ -3,16 +3,12 @@
 from agentsgym.rollout.ahead import LocalSource
 from agentsgym.rollout.failures import EveryRolloutFailed
 from agentsgym.rollout.run import play, run, run_env
-from agentsgym.rollout.stepping import SteppedTrial, TrialFacts, TrialOver
 from agentsgym.types import RolloutRequest
 
 __all__ = [
     "EveryRolloutFailed",
     "LocalSource",
     "RolloutRequest",
-    "SteppedTrial",
-    "TrialFacts",
-    "TrialOver",
     "play",
     "run",
     "run_env",

@@ -13,8 +13,7 @@ from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.extras import installed
 from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.factory import choose
-from agentsgym.generation.http import read_key
-from agentsgym.generation.settings import EngineSettings
+from agentsgym.generation.settings import EngineSettings, read_key
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.models.load import check_name
 from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of

@@ -17,7 +17,7 @@ from agentsgym import MultistepEnv, make, task_dataset
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.integrations.openenv import make_app, serve
-from agentsgym.rollout import SteppedTrial
+from agentsgym.rollout.stepping import SteppedTrial
 from integrations.with_openenv.served_env import Connection, fetched, served, until
 
 OFFLINE = [name for name, env in BUILTIN.items() if env.extra not in ("alfworld", "textworld")]

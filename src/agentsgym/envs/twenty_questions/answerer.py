@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
 from agentsgym.envs.twenty_questions.questions import parse
-from agentsgym.generation.settings import ChatEndpoint, EngineParts
+from agentsgym.generation.settings import ChatEndpoint, EngineParts, read_key
 from agentsgym.types import Message, SamplingParams
 
 AnswerText = Literal["Yes", "No", "I don't know"]
@@ -154,8 +154,6 @@ class EndpointAnswerer(LLMAnswerer):
     _GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
 
     def __init__(self, endpoint: ChatEndpoint) -> None:
-        from agentsgym.generation.http import read_key  # loads aiohttp
-
         super().__init__(self._complete_there)
         read_key(endpoint.key_env)
         self._endpoint = endpoint

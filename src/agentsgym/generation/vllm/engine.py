@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from agentsgym.generation.http import Refused, Retries, Unreachable, read_key
+from agentsgym.generation.http import Refused, Retries, Unreachable
 from agentsgym.generation.models import EngineUnavailable
 from agentsgym.generation.remote import RemoteEngine
-from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.generation.settings import EngineParts, EngineSettings, read_key
 from agentsgym.generation.vllm.holding import Holder, VLLMServer
 from agentsgym.generation.vllm.launcher import VLLMServers, find_program, launched
 from agentsgym.generation.vllm.protocol import (

@@ -18,8 +18,8 @@ from agentsgym.envs import ConfigError, MultistepEnv, make, registered
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.log import episode_facts
-from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.failures import last_line
+from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.types import Message, Rollout, Trust, with_modules_of
 from agentsgym.types.names import import_from_here
 from agentsgym.types.text import plain

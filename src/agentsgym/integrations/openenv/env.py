@@ -10,7 +10,8 @@ from pydantic import AfterValidator, Field
 
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
-from agentsgym.generation.http import Refused, read_key
+from agentsgym.generation.http import Refused
+from agentsgym.generation.settings import read_key
 from agentsgym.integrations.openenv.client import (
     NotAccepted,
     OpenEnvServer,

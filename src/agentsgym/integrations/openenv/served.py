@@ -19,8 +19,8 @@ from pydantic import Field
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.processes.env import hosted
+from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.types import Rollout
 from agentsgym.types.text import finite
 

@@ -17,8 +17,8 @@ from verifiers.v1 import graph
 from agentsgym.envs import ConfigError, make
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.rollout import SteppedTrial
 from agentsgym.rollout.failures import last_line
+from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.types import Rollout
 
 PLUGIN = "agentsgym_v1"

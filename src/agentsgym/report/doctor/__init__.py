@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
+from agentsgym.report.doctor import faults
 from agentsgym.report.doctor.evidence import Curve, Evidence, Fault, Signs, read_evidence, share
 from agentsgym.report.doctor.looking import LOOK_AT
 from agentsgym.runs.sources import load_yaml
@@ -103,7 +104,7 @@ def _found(name: str, kind: FaultKind, evidence: Evidence) -> Fault | None:
 
 def _code_of(name: str) -> Any:
     """The fault's file in `faults/`; None if it has none."""
-    path = f"{__name__}.faults.{name}"
+    path = f"{faults.__name__}.{name}"
     return import_module(path) if find_spec(path) else None
 
 
