@@ -48,10 +48,10 @@ FILES = {"eval": "evaluate"}  # the file of a command, where it has another name
 KEPT = ("agentsgym.cli.train", "agentsgym.generation.embedded")  # rows of the trunk
 ROOTS = ("agentsgym", "agentsgym.__main__", "agentsgym.cli.app", *KEPT)
 
-STEPS = "train quickstart train.max_steps=2 train.per_device_train_batch_size=16 eval.rollouts=4"
-INSTEAD = {  # what the steps get in place of a leaf that they use
-    "twenty_questions": "env=Bandit model=tiny",
-    "step_return": "train.advantage_estimator=rloo",
+STEPS = "train {} train.max_steps=2 train.per_device_train_batch_size=16 eval.rollouts=4"
+INSTEAD = {  # of the quickstart, without a leaf that it uses
+    "twenty_questions": "explore warm_start.steps=2",
+    "step_return": "quickstart train.advantage_estimator=rloo",
 }
 
 Row = tuple[Path, int, int]  # a place in a file, in bytes
@@ -226,12 +226,12 @@ def prove(package: Package, name: str, copy: Path) -> str:
     for path, begin, end in sorted({row for leaf in gone for row in leaf.rows}, reverse=True):
         text = (copy / path).read_bytes()
         (copy / path).write_bytes(text[:begin] + text[end:])
-    instead = " ".join(INSTEAD.get(one, "") for one in package.gone_with(name))
+    preset = INSTEAD.get(name, "quickstart")
     for words in (
         "-c import~agentsgym",
         "-m agentsgym --help",
         "-m pytest -q -p no:cacheprovider --noconftest tests/test_architecture.py",
-        f"-m agentsgym {STEPS} {instead} -o {copy / 'runs' / name}",
+        f"-m agentsgym {STEPS.format(preset)} -o {copy / 'runs' / name}",
     ):
         env = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *(word.replace("~", " ") for word in words.split())]
