@@ -1,8 +1,7 @@
 """The trunk of the package and its leaves.
 
-A leaf can be deleted together with its row in a table, and all else stays as it was. What only one
-leaf imports is part of it, what several leaves import is theirs together (a branch), and the rest
-is the trunk.
+A leaf can be deleted together with its row in a table, and all else stays as it was. What only it
+imports is part of it, what only leaves import is theirs (a branch), and the rest is the trunk.
 
 python scripts/leaves.py                  the lists, with lines of Python
 python scripts/leaves.py --json
@@ -32,8 +31,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from test_architecture import all_imports, exporter, sources  # noqa: E402  # tests/ is no package
 
 TABLES = (  # kind of leaf, file and name of the table, where the rows' modules are
-    ("environments", "envs/builtin.py", "BUILTIN", "agentsgym.envs"),
-    ("environments", "envs/builtin.py", "KNOWN", "agentsgym"),
+    ("environments", "envs/builtin.py", "(BUILTIN|KNOWN)", "agentsgym"),
     ("estimator", "credit/estimators/__init__.py", "NAMES", "agentsgym.credit.estimators"),
     ("engine", "generation/factory.py", "ENGINES", "agentsgym.generation"),
     ("rollouts", "training/collect.py", "SOURCES", "agentsgym.rollout"),
@@ -45,8 +43,8 @@ TABLES = (  # kind of leaf, file and name of the table, where the rows' modules 
 )
 INTEGRATIONS = "agentsgym.integrations."  # users name these themselves: they need no row
 FILES = {"eval": "evaluate"}  # the file of a command, where it has another name
-KEPT = ("agentsgym.cli.train", "agentsgym.generation.embedded")  # rows of the trunk
-ROOTS = ("agentsgym", "agentsgym.__main__", "agentsgym.cli.app", *KEPT)
+ROOTS = ("agentsgym", "agentsgym.__main__", "agentsgym.cli.app")
+ROOTS += ("agentsgym.cli.train", "agentsgym.generation.embedded")  # rows, and yet of the trunk
 
 STEPS = "train {} train.max_steps=2 train.per_device_train_batch_size=16 eval.rollouts=4"
 INSTEAD = {  # of the quickstart, without a leaf that it uses
@@ -76,19 +74,19 @@ class Package:
         self.leaves: dict[str, Leaf] = {}
         for kind, file, table, base in TABLES:
             for texts, row in rows_of(ROOT / "src/agentsgym" / file, table):
-                if (home := self._home(texts, base)) not in (None, *KEPT):
+                if (home := self._home(texts, base)) not in (None, *ROOTS):
                     leaf = self.leaves.setdefault(str(home).split(".")[-1], Leaf(kind, str(home)))
                     leaf.rows.add(row)
         for module in self.texts:
             home = ".".join(module.split(".")[:3])
             if home.startswith(INTEGRATIONS):
                 self.leaves.setdefault(home.removeprefix(INTEGRATIONS), Leaf("integration", home))
-        for module, names in self.users.items():
-            for name in names if len(names) == 1 else ():
+        for module, (name, *others) in self.users.items():
+            if not others:
                 self.leaves[name].modules.add(module)
         owners = {module: name for name, leaf in self.leaves.items() for module in leaf.modules}
         for name, leaf in self.leaves.items():
-            used = {target for module in leaf.modules for target in self.imports[module]}
+            used = set[str]().union(*(self.imports[module] for module in leaf.modules))
             leaf.on = {owners[target] for target in used & owners.keys()} - {name}
 
     def _home(self, texts: Sequence[str], base: str) -> str | None:
@@ -109,9 +107,8 @@ class Package:
             if (target := exporter(one.target, self.texts)) is not None:
                 found[one.module].add(target)
         for module, text in self.texts.items():
-            nodes = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant))
-            names = {module.rpartition(".")[0], *(str(node.value) for node in nodes)}
-            found[module] |= names & self.texts.keys()
+            names = {str(getattr(node, "value", "")) for node in ast.walk(ast.parse(text))}
+            found[module] |= {*names, module.rpartition(".")[0]} & self.texts.keys()
         return found
 
     @cached_property
@@ -145,32 +142,25 @@ class Package:
         return {module: names - faults or names for module, names in found.items()}
 
     def lists(self) -> dict[str, list[dict[str, Any]]]:
-        """The lists as plain data."""
-        groups = defaultdict[tuple[str, ...], list[str]](list)
+        """The lists: of each part its lines and files, and the leaves it belongs to or is on."""
+        parts = defaultdict[tuple[str, str, str, tuple[str, ...]], list[str]](list)
+        for name, leaf in self.leaves.items():
+            parts["leaves", name, leaf.kind, (*sorted(leaf.on),)] += leaf.modules
         for module, names in self.users.items():
             if len(names) != 1:
-                groups[*sorted(names)].append(module)
-        packages = defaultdict[str, list[str]](list)
+                parts["branches", "", "", (*sorted(names),)].append(module)
         for module in self.trunk:
-            packages[".".join(module.split(".")[:2])].append(module)
-        leaves = [
-            self._entry(n, leaf.modules, leaf.kind, leaf.on) for n, leaf in self.leaves.items()
-        ]
-        shared = os.path.commonprefix
-        branches = [
-            self._entry(".".join(shared([m.split(".") for m in some])), some, "", names)
-            for names, some in groups.items()
-        ]
+            parts["trunk", ".".join(module.split(".")[:2]), "", ()].append(module)
+        found: dict[str, list[dict[str, Any]]] = {"leaves": [], "branches": [], "trunk": []}
+        for (title, name, kind, of), modules in sorted(parts.items()):
+            lines = sum(self.texts[module].count("\n") for module in modules)
+            files = sorted(str(file_of(module)) for module in modules)
+            name = name or os.path.commonpath(files).removeprefix("src/agentsgym/")
+            one = {"name": name, "kind": kind, "lines": lines, "of": of, "files": files}
+            found[title].append(one)
         return {
-            "leaves": sorted(leaves, key=lambda one: (one["kind"], -one["lines"])),
-            "branches": sorted(branches, key=lambda one: -one["lines"]),
-            "trunk": [self._entry(name, some) for name, some in sorted(packages.items())],
+            t: sorted(part, key=lambda o: (o["kind"], -o["lines"])) for t, part in found.items()
         }
-
-    def _entry(self, name: str, modules: Any, kind: str = "", leaves: Any = ()) -> dict[str, Any]:
-        lines = sum(self.texts[module].count("\n") for module in modules)
-        files = sorted(str(file_of(module)) for module in modules)
-        return {"name": name, "kind": kind, "lines": lines, "of": sorted(leaves), "files": files}
 
     def gone_with(self, name: str) -> list[str]:
         """A leaf and those that are on it."""
@@ -194,13 +184,12 @@ def rows_of(path: Path, name: str) -> Iterator[tuple[Sequence[str], Row]]:
         ):
             continue
         value: Any = node.value
-        if isinstance(value, ast.DictComp):
-            value = value.generators[0].iter
+        value = value.generators[0].iter if isinstance(value, ast.DictComp) else value
         ends: Any = getattr(value, "elts", getattr(value, "args", getattr(value, "values", ())))
         for first, last in zip(getattr(value, "keys", ends), ends, strict=True):
             begin = starts[first.lineno - 1] + first.col_offset
             end = starts[last.end_lineno - 1] + last.end_col_offset
-            nodes = (one for part in (first, last) for one in ast.walk(part))
+            nodes = [*ast.walk(first), *ast.walk(last)]
             texts = [str(one.value) for one in nodes if isinstance(one, ast.Constant)]
             yield texts, (here, begin, end + (source[end : end + 1] == b","))
 
@@ -228,29 +217,16 @@ def prove(package: Package, name: str, copy: Path) -> str:
         (copy / path).write_bytes(text[:begin] + text[end:])
     preset = INSTEAD.get(name, "quickstart")
     for words in (
-        "-c import~agentsgym",
         "-m agentsgym --help",
         "-m pytest -q -p no:cacheprovider --noconftest tests/test_architecture.py",
         f"-m agentsgym {STEPS.format(preset)} -o {copy / 'runs' / name}",
     ):
         env = os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, *(word.replace("~", " ") for word in words.split())]
+        command = [sys.executable, *words.split()]
         done = subprocess.run(command, cwd=copy, env=env, capture_output=True, text=True)
         if done.returncode:
             return f"{words}: {(done.stderr or done.stdout).strip()[-500:]}"
     return ""
-
-
-def prove_all(names: Sequence[str]) -> int:
-    """Delete each leaf in turn and print what comes of it; 1 if something fails, else 0."""
-    package, failed = Package(), False
-    with tempfile.TemporaryDirectory(prefix="leaves-") as folder:
-        for name in names or package.leaves:
-            problem = prove(package, name, Path(folder))
-            failed |= bool(problem)
-            print("BROKEN" if problem else "green", "without", *package.gone_with(name), flush=True)
-            print(problem, end="\n" * bool(problem))
-    return int(failed)
 
 
 def main() -> int:
@@ -258,10 +234,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", action="store_true", help="the lists as JSON")
     parser.add_argument("--prove", nargs="*", metavar="NAME", help="delete each leaf in a copy")
-    args = parser.parse_args()
+    args, package, failed = parser.parse_args(), Package(), False
     if args.prove is not None:
-        return prove_all(args.prove)
-    lists = Package().lists()
+        with tempfile.TemporaryDirectory(prefix="leaves-") as folder:
+            for name in args.prove or package.leaves:
+                problem = prove(package, name, Path(folder))
+                failed |= bool(problem)
+                gone = "without " + " ".join(package.gone_with(name))
+                print("BROKEN" if problem else "green", gone, problem, flush=True)
+        return int(failed)
+    lists = package.lists()
     if args.json:
         print(json.dumps(lists, indent=2))
         return 0
