@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
@@ -74,18 +74,7 @@ def load_questions(path: str | Path) -> list[KnownQuestion]:
     Raises BadQuestions if there is no question, or with the numbers of all rows that are not JSON,
     are incomplete, or repeat an earlier question; FileNotFoundError if there is no such file.
     """
-    text = Path(path).read_text(encoding="utf-8")
-    return parse_questions(text.splitlines(), str(path))
-
-
-def shipped_questions() -> list[KnownQuestion]:
-    """The small question set in the package."""
-    text = (_DATA / "questions.jsonl").read_text(encoding="utf-8")
-    return parse_questions(text.splitlines(), "questions.jsonl")
-
-
-def parse_questions(lines: Iterable[str], source: str) -> list[KnownQuestion]:
-    """The questions of JSON lines; see `load_questions`."""
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
     questions: list[KnownQuestion] = []
     problems: list[str] = []
     first_seen: dict[str, int] = {}
@@ -106,10 +95,15 @@ def parse_questions(lines: Iterable[str], source: str) -> list[KnownQuestion]:
     if problems:
         more = len(problems) - _MOST_REPORTED
         shown = problems[:_MOST_REPORTED] + ([f"and {more} more"] if more > 0 else [])
-        raise BadQuestions(f"{source} has {len(problems)} bad rows:\n  " + "\n  ".join(shown))
+        raise BadQuestions(f"{path} has {len(problems)} bad rows:\n  " + "\n  ".join(shown))
     if not questions:
-        raise BadQuestions(f"{source} contains no questions")
+        raise BadQuestions(f"{path} contains no questions")
     return questions
+
+
+def shipped_questions() -> list[KnownQuestion]:
+    """The small question set in the package."""
+    return load_questions(str(_DATA / "questions.jsonl"))
 
 
 def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[KnownQuestion]:

@@ -96,7 +96,6 @@ def read_answer(text: object) -> Answer:
 Complete = Callable[[Sequence[Message]], str]
 """Answers a conversation, for instance `agentsgym.generation.chat.ChatEngine.complete`."""
 
-_ATTEMPTS = 2  # after so many answers that are none of the three, the answer is "I don't know"
 _SYSTEM = (
     "You judge a game of Twenty Questions. The secret is: {secret}. The player does not know it "
     "and asks a question about it. Reply with exactly one of: Yes / No / I don't know. Say "
@@ -140,11 +139,8 @@ class LLMAnswerer:
             {"role": "user", "content": question},
         ]
         answer = read_answer(self._complete(messages))
-        for _ in range(_ATTEMPTS - 1):
-            if answer.parsed:
-                break
-            answer = read_answer(self._complete(messages))
-        return answer
+        # One more attempt; after that it is "I don't know".
+        return answer if answer.parsed else read_answer(self._complete(messages))
 
 
 class EndpointAnswerer(LLMAnswerer):
