@@ -9,7 +9,6 @@ import transformers
 
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
 from family_models import TINY_SHAPE
 
@@ -133,13 +132,13 @@ def requests(count: int, tokens: int = 6, **params: Any) -> list[GenerationReque
     ]
 
 
-def drain(engine: VLLMEngine) -> dict[str, GenerationResult]:
+def drain(engine: Any) -> dict[str, GenerationResult]:
     by_session: dict[str, GenerationResult] = {}
     while results := engine.poll():
         by_session |= {result.session_id: result for result in results}
     return by_session
 
 
-def ask(engine: VLLMEngine, batch: list[GenerationRequest]) -> dict[str, GenerationResult]:
+def ask(engine: Any, batch: list[GenerationRequest]) -> dict[str, GenerationResult]:
     engine.submit(batch)
     return drain(engine)

@@ -58,15 +58,6 @@ def test_responses_answers_what_it_is_asked_to_include(client):
     assert pairs(done[0].logprobs) == EXPECTED
 
 
-def test_those_of_other_tokens_are_refused(client):
-    for ask in (
-        lambda: client.chat.completions.create(**ASKED, logprobs=True, top_logprobs=3),
-        lambda: client.responses.create(model="m", input="Hi?", top_logprobs=3),
-    ):
-        with pytest.raises(openai.BadRequestError, match="top_logprobs"):
-            ask()
-
-
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_program_gets_the_rollouts(server, workers):
     tokenizer = server.engine.tokenizer

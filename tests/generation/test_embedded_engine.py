@@ -6,13 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from generation_helpers import END, VOCABULARY, assert_exact, build_model, plain_logprobs, play
+from generation_helpers import (
+    END,
+    VOCABULARY,
+    assert_exact,
+    build_model,
+    drain,
+    plain_logprobs,
+    play,
+)
 
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.sampling import uniforms
 from agentsgym.types import (
     GenerationRequest,
-    GenerationResult,
     SamplingParams,
     WeightUpdate,
 )
@@ -20,13 +27,6 @@ from agentsgym.types import (
 
 def request(name: str, ids: list[int], seed: int = 0, **params: Any) -> GenerationRequest:
     return GenerationRequest(name, ids, SamplingParams(**params), seed=seed)
-
-
-def drain(engine: EmbeddedEngine) -> dict[str, GenerationResult]:
-    results: dict[str, GenerationResult] = {}
-    while batch := engine.poll():
-        results |= {result.session_id: result for result in batch}
-    return results
 
 
 @pytest.fixture

@@ -379,15 +379,6 @@ def test_bad_chat_completions_get_a_sentence(script, http, case):
     assert script.calls == []
 
 
-def test_arguments_of_history_must_be_json(script, http):
-    called = {"name": "weather", "arguments": "{city}"}
-    answer = {"role": "assistant", "tool_calls": [{"id": "c", "function": called}]}
-    response = http.post(CHAT, json={**BODY, "messages": [*HI, answer]})
-    assert response.status_code == 400
-    assert response.json()["error"]["param"] == "messages.1.tool_calls.0.arguments"
-    assert "arguments are not valid JSON" in response.text
-
-
 CANNOT = [
     (RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id is not supported"),
     (RESPONSES, {"background": True}, "background is not supported"),

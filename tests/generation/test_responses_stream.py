@@ -78,11 +78,6 @@ def test_an_answer_that_was_cut_is_incomplete(server, client):
     assert last.response.incomplete_details.reason == "max_output_tokens"
 
 
-def test_a_refusal_comes_before_the_stream(server, client):
-    with pytest.raises(openai.BadRequestError, match="previous_response_id is not supported"):
-        client.responses.create(model="m", input="Hi?", stream=True, previous_response_id="r")
-
-
 # -- tools as Codex offers them ------------------------------------------------------------------
 
 

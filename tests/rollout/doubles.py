@@ -2,6 +2,7 @@
 worker processes don't either."""
 
 import os
+import time
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,21 @@ class TextEngine:
 
     def release(self, session_ids):
         pass
+
+
+class SayingEngine(TextEngine):
+    """Samples the given texts one after the other, each with the end of the turn; the first after
+    `delay` s."""
+
+    def __init__(self, tokenizer, texts, delay=0.0):
+        super().__init__(tokenizer)
+        self.texts, self.delay = list(texts), delay
+
+    def answer(self, request):
+        time.sleep(self.delay)
+        self.delay = 0.0
+        ids = [*self.tokenizer.encode(self.texts.pop(0)), self.tokenizer.eos_token_id]
+        return GenerationResult(request.session_id, tuple(ids), (-1.0,) * len(ids), "unused")
 
 
 PRICES = {"tea": 3, "milk": 1}

@@ -4,12 +4,11 @@ import pytest
 
 from agentsgym import DirectOutputAgent, ScriptedAgent, make
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.types import GenerationResult
 from agentsgym.types.tool_actions import NO_ACT, ToolAction, calling
 from agentsgym.warm_start.tiny import build_tokenizer
 from chat_tokenizers import template, tokenizer_for
 from helpers import CountdownEnv
-from rollout.doubles import SumEnv, TextEngine
+from rollout.doubles import SayingEngine, SumEnv
 
 CALLS = (calling("price", item="tea"), calling("price", item="milk"))
 BOTH = ToolAction("", tuple(one.calls[0] for one in CALLS))
@@ -19,18 +18,6 @@ SPACED = [
     '<tool_call>{"arguments":{"item":"milk"},"name":"price"}</tool_call>',
     "4",
 ]
-
-
-class SayingEngine(TextEngine):
-    """Samples the given texts one after the other, each with the end of the turn."""
-
-    def __init__(self, tokenizer, texts):
-        super().__init__(tokenizer)
-        self.texts = list(texts)
-
-    def answer(self, request):
-        ids = [*self.tokenizer.encode(self.texts.pop(0)), self.tokenizer.eos_token_id]
-        return GenerationResult(request.session_id, tuple(ids), (-1.0,) * len(ids), "unused")
 
 
 def chatml():

@@ -17,10 +17,11 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from smolagents import CodeAgent, LogLevel, OpenAIServerModel, ToolCallingAgent
 
 from agentsgym import DirectOutputAgent
-from agentsgym.types import EngineStats, GenerationResult, SamplingParams
+from agentsgym.types import SamplingParams
 from chat_tokenizers import template, tokenizer_for
 from envs.program.programs import TOKENIZER as QWEN
 from envs.program.programs import program
+from rollout.doubles import SayingEngine
 
 END = "<|im_end|>"
 EXAMPLES = Path(__file__).parents[3] / "examples" / "program"
@@ -41,33 +42,6 @@ def example(name):
 langgraph_agent, smolagents_agent = example("langgraph_agent"), example("smolagents_agent")
 
 
-class ScriptedEngine:
-    """An engine that samples these answers, one after the other; the first after `delay` s."""
-
-    capacity = 8
-    stats = EngineStats()
-
-    def __init__(self, tokenizer, answers, delay=0.0):
-        self.tokenizer, self.answers, self.delay = tokenizer, list(answers), delay
-        self._requests = []
-
-    def submit(self, requests):
-        self._requests += requests
-
-    def poll(self):
-        requests, self._requests = self._requests, []
-        return [self._answer(request) for request in requests]
-
-    def release(self, session_ids):
-        pass
-
-    def _answer(self, request):
-        time.sleep(self.delay)
-        self.delay = 0.0
-        ids = tuple(self.tokenizer.encode(self.answers.pop(0) + END))
-        return GenerationResult(request.session_id, ids, (-1.0,) * len(ids))
-
-
 def call(tool, /, **arguments):
     body = json.dumps({"name": tool, "arguments": arguments})
     return f"<tool_call>\n{body}\n</tool_call>"
@@ -78,11 +52,11 @@ ANN, BOB, SUM = call("lookup", name="Ann"), call("lookup", name="Bob"), call("ad
 
 def played(function, *answers, tokenizer=QWEN, delay=0.0, **config):
     """The rollout of a program whose model gives these answers."""
-    engine = ScriptedEngine(tokenizer, answers, delay)
+    engine = SayingEngine(tokenizer, answers, delay)
     agent = DirectOutputAgent(engine, SamplingParams(max_tokens=999))
     env = program(function, tokenizer, **{"time_limit": 30.0, **config})
     (rollout,) = env.run_trial([TASK], agent).rollouts
-    assert rollout.error is None and not engine.answers
+    assert rollout.error is None and not engine.texts
     return rollout
 
 
