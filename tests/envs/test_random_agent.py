@@ -4,8 +4,8 @@ import pytest
 
 import agentsgym
 from agentsgym.agents import RandomAgent
+from agentsgym.agents.scripted import scripted_agent
 from agentsgym.envs import ConfigError
-from agentsgym.runs.scripted_agents import scripted_agent
 from helpers import CountdownEnv
 
 

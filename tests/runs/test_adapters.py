@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.vllm.launcher import LaunchFailed
+from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.runs import (
     ModelSettings,
     agents,
@@ -21,8 +22,8 @@ from agentsgym.runs import (
     train_run,
 )
 from agentsgym.runs.files import read_metrics
-from agentsgym.runs.models.adapters import read_adapter
-from agentsgym.runs.models.load import Use, load_model, merge_adapter
+from agentsgym.runs.models import Use, load_model, merge_adapter
+from agentsgym.runs.pretrained import read_adapter
 from agentsgym.runs.trust import with_trust
 from helpers import random_llama
 
@@ -268,7 +269,7 @@ def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkey
     written = []
 
     def fail(settings, parts, *, training):
-        folder = Path(parts.served(parts.directory()).folder)
+        folder = Path(served_model(parts.served(), parts.directory()).folder)
         written.extend(folder.glob("*.safetensors"))
         (folder.parent / "server-0.log").write_text("no room for the KV cache")
         raise LaunchFailed("not ready")

@@ -5,7 +5,7 @@ import yaml
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_run, train_run
-from agentsgym.runs.lock import lock_directory
+from agentsgym.runs.files.directory import lock_directory
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from agentsgym.runs.lock import RunInUse, claim, lock_directory
+from agentsgym.runs.files.directory import RunInUse, claim, lock_directory
 
 HOLD = """
 import sys
 from pathlib import Path
-from agentsgym.runs.lock import lock_directory
+from agentsgym.runs.files.directory import lock_directory
 lock = lock_directory(Path(sys.argv[1]))
 print("held", flush=True)
 {then}

@@ -7,7 +7,7 @@ import pytest
 from agentsgym.envs import ConfigError
 from agentsgym.runs import ModelSettings, load_config, load_run, merge, parse_config
 from agentsgym.runs.from_config import train_settings
-from agentsgym.runs.models.load import template_remark
+from agentsgym.runs.models import template_remark
 
 LORA = {"model": {"path": "base", "revision": "v1", "lora": {"r": 4}}}
 
@@ -61,7 +61,7 @@ def test_what_is_stored_is_read_back_the_same(tmp_path):
 
 
 def loaded(**model):
-    from agentsgym.runs.models.load import Use, load_model
+    from agentsgym.runs.models import Use, load_model
 
     use = Use(training=True, device="cpu")
     return load_model(ModelSettings(**{"path": "model", "dtype": "float32", **model}), use)
@@ -129,6 +129,6 @@ def test_bad_input_is_one_sentence(workplace, invoke, setting, message):
 
 def test_quantized_weights_cannot_be_trained(workplace, monkeypatch):
     """Without a GPU quantization is refused before; the sentence is for machines with one."""
-    monkeypatch.setattr("agentsgym.runs.models.load.check_machine", lambda *_: None)
+    monkeypatch.setattr("agentsgym.runs.models.check_machine", lambda *_: None)
     with pytest.raises(ConfigError, match="quantized weights cannot be trained; train an adapter"):
         loaded(quantization="8bit")

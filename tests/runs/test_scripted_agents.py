@@ -5,10 +5,10 @@ import json
 import pytest
 
 import agentsgym
+from agentsgym.agents.scripted import available_agents, scripted_agent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
-from agentsgym.runs.scripted_agents import available_agents, scripted_agent
 from helpers import CountdownEnv
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from agentsgym.agents.scripted import scripted_agent
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, quiet_libraries
 from agentsgym.cli.options import (
     SettingsArgument,
@@ -19,7 +20,6 @@ from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import SCRIPTED
 from agentsgym.runs.trust import check_links
 from agentsgym.types import RolloutRequest

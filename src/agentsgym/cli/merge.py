@@ -7,7 +7,7 @@ import typer
 
 from agentsgym.cli.console import out, quiet_libraries, shown
 from agentsgym.cli.options import TrustOption
-from agentsgym.runs.models.load import merge_adapter
+from agentsgym.runs.models import merge_adapter
 
 
 def merge(

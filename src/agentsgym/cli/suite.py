@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from agentsgym.agents.scripted import available_agents
 from agentsgym.cli.console import BAD_USAGE, fail, print_json, print_table, quiet_libraries, tell
 from agentsgym.cli.options import split_settings
 from agentsgym.cli.players import PlayOptions
@@ -16,7 +17,6 @@ from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import contestant, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.scripted_agents import available_agents
 from agentsgym.runs.settings import SCRIPTED
 from agentsgym.runs.suites import Suite, check_names, load_suite, place_of, play_suite
 from agentsgym.types.names import import_from_here

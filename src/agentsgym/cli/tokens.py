@@ -22,7 +22,7 @@ from agentsgym.cli.players import evaluated_run
 from agentsgym.runs import RunConfig, parse_overrides
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.models.load import Use, load_tokenizer_of, rendering
+from agentsgym.runs.models import Use, load_tokenizer_of, rendering
 from agentsgym.runs.settings import CHAT, SCRIPTED
 
 _TALK = "agentsgym.checks.tokens.ScriptedTalk"

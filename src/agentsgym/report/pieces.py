@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import ConfigError
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import opened
-from agentsgym.runs.models.builtin import builtin_folder
+from agentsgym.runs.models import builtin_folder
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

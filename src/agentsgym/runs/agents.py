@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym.agents import DirectOutputAgent, SeededAgent
+from agentsgym.agents.scripted import SEEDED, scripted_agent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.generation.factory import choose, make_engine
 from agentsgym.generation.models import is_adapted
@@ -18,11 +19,9 @@ from agentsgym.generation.settings import (
     ModelToServe,
     new_directory,
 )
-from agentsgym.runs.models.adapters import merged
-from agentsgym.runs.models.pretrained import Policy
 from agentsgym.runs.policy import load_policy, load_tokenizer
+from agentsgym.runs.pretrained import Policy, merged
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.scripted_agents import SEEDED, scripted_agent
 from agentsgym.runs.settings import SCRIPTED, RunConfig
 from agentsgym.training.settings import ACTION_TOKENS
 from agentsgym.types import Agent, SamplingParams

@@ -24,11 +24,9 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.models.adapters import new_adapter
-from agentsgym.runs.models.builtin import SHAPE, model_place
-from agentsgym.runs.models.load import stored_adapter
-from agentsgym.runs.models.pretrained import ask_hub, device_in_use, dtype_of, source_of
+from agentsgym.runs.models import SHAPE, device_in_use, dtype_of, model_place, stored_adapter
 from agentsgym.runs.policy import warm_start_of, warm_starts
+from agentsgym.runs.pretrained import ask_hub, new_adapter, source_of
 from agentsgym.runs.processes import SHARING
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.training.settings import RaySettings

@@ -15,8 +15,7 @@ from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings, read_key
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.models.load import check_name
-from agentsgym.runs.models.pretrained import check_machine, device_in_use, dtype_of
+from agentsgym.runs.models import check_machine, check_name, device_in_use, dtype_of
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.trust import trusted

@@ -6,15 +6,9 @@ from typing import Any
 from agentsgym.envs import ConfigError
 from agentsgym.generation.models import is_adapted
 from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.models.adapters import is_adapter
-from agentsgym.runs.models.load import Use, load_model, load_tokenizer_of
-from agentsgym.runs.models.pretrained import (
-    Policy,
-    device_in_use,
-    load_pretrained,
-    pretrained_tokenizer,
-)
+from agentsgym.runs.models import Use, device_in_use, load_model, load_tokenizer_of
 from agentsgym.runs.parts import part
+from agentsgym.runs.pretrained import Policy, is_adapter, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.warm_start.settings import WarmStartSettings

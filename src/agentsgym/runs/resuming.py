@@ -1,13 +1,24 @@
-"""What a resumed run must have in common with the run in its directory, and what it loses."""
+"""How a run ends, and what a resumed one must have in common with it."""
 
+import errno
 import hashlib
+import os
+import shutil
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of
+from agentsgym.rollout import EveryRolloutFailed
+from agentsgym.runs.checkpoints import checkpoint_damage
 from agentsgym.runs.files import RunDirectory, Summary, read_metrics
+from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.settings import RunConfig
-from agentsgym.runs.trust import trusted
+from agentsgym.runs.trust import resume_command, trusted
+from agentsgym.training.ranks import OtherRankFailed, Ranks
+from agentsgym.types.requests import is_context_overflow
+from agentsgym.types.text import mask_secrets, named_error
 
 
 def data_digests(config: RunConfig) -> dict[str, str]:
@@ -63,3 +74,79 @@ def check_progress(directory: RunDirectory, *, has_checkpoint: bool) -> None:
         f"{directory.root} has no checkpoint to continue from, so the run would start again{lost}; "
         "if that is meant, add --restart"
     )
+
+
+# -- the error that ends a run ---------------------------------------------------------------------
+
+
+_NOTICE = 1.0
+"""Seconds in which a rank that failed writes its error, if another one notices at once."""
+
+
+def note_end(
+    error: BaseException, summary: Summary, config: RunConfig, ranks: Ranks
+) -> BaseException:
+    """Write the error that ended the run to its summary, and return it with what to do. Rank 0
+    writes the summary; another rank that failed leaves it the error in a file, before its end lets
+    rank 0 notice. Of a full disk the unfinished checkpoint is removed, and the error says so."""
+    directory = RunDirectory(config.directory)
+    error = _of_full_disk(error, directory)
+    interrupted = isinstance(error, KeyboardInterrupt)
+    text = None if interrupted else mask_secrets(one_sentence(error))
+    with suppress(OSError):
+        if ranks.rank == 0:
+            if isinstance(error, OtherRankFailed):
+                text = _error_of_another(directory) or text
+            summary.status = "interrupted" if interrupted else "failed"
+            summary.error = text
+            lines = read_metrics(directory.metrics)
+            summary.steps = max([summary.steps, *(line["step"] for line in lines)])
+            summary.write_end(directory.summary)
+        elif text is not None and not isinstance(error, OtherRankFailed):
+            write_text(directory.rank_error(ranks.rank), text)
+    if is_context_overflow(text):
+        error.add_note(
+            "train.max_rollout_tokens=N ends rollouts before the model's context is full"
+        )
+    elif not isinstance(error, ConfigError):
+        when = "" if interrupted else "once that is mended, "
+        error.add_note(f"{when}{resume_command(config)} continues from the last checkpoint")
+    return error
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITERS = ("inline_container", "PytorchStreamWriter", os.strerror(errno.ENOSPC))
+
+
+def _of_full_disk(error: BaseException, directory: RunDirectory) -> BaseException:
+    """The error itself, or if it is a library's for a file that found no room, that in words."""
+    text, is_disk = str(error), isinstance(error, OSError) and error.errno in _FULL
+    if not (is_disk or any(sign in text for sign in _WRITERS)):
+        return error
+    for _, folder in directory.all_checkpoints()[:1]:
+        if checkpoint_damage(folder) is not None:
+            with suppress(OSError):
+                remove(folder)
+    if isinstance(error, OSError) and error.filename is not None:
+        return error
+    free = shutil.disk_usage(directory.root).free // 1_000_000
+    reason = f"No space left on device, or a limit on the size of files ({free} MB are free)"
+    return OSError(errno.ENOSPC, reason, str(directory.root))
+
+
+def _error_of_another(directory: RunDirectory) -> str | None:
+    """The error that another rank left; None if it was killed."""
+    end = time.monotonic() + _NOTICE
+    while not (files := directory.rank_errors()) and time.monotonic() < end:
+        time.sleep(0.1)
+    texts = [path.read_text() for path in files]
+    for path in files:
+        remove(path)
+    return texts[0] if texts else None
+
+
+def one_sentence(error: BaseException) -> str:
+    """The error on one line."""
+    if isinstance(error, EveryRolloutFailed):
+        return error.sentence
+    return named_error(error)

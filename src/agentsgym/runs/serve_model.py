@@ -7,9 +7,8 @@ from typing import Any
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.models import is_adapted, positions_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.runs.models.adapters import StoredAdapter, merged, read_adapter, with_stored
-from agentsgym.runs.models.load import Use, load_model
-from agentsgym.runs.models.pretrained import device_in_use, reloaded
+from agentsgym.runs.models import Use, device_in_use, load_model
+from agentsgym.runs.pretrained import StoredAdapter, merged, read_adapter, reloaded, with_stored
 from agentsgym.runs.settings import TINY, ModelSettings
 from agentsgym.types.names import ConfigError
 

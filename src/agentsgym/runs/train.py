@@ -21,7 +21,6 @@ from filelock import BaseFileLock
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole, save_model
-from agentsgym.runs.ending import note_end
 from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
 from agentsgym.runs.files import (
     DamagedFile,
@@ -36,10 +35,9 @@ from agentsgym.runs.files import (
     read_summary,
 )
 from agentsgym.runs.files.atomic import remove, write_text
+from agentsgym.runs.files.directory import claim
 from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_settings, versions
-from agentsgym.runs.lock import claim
-from agentsgym.runs.models.load import template_remark
-from agentsgym.runs.models.pretrained import Policy
+from agentsgym.runs.models import template_remark
 from agentsgym.runs.parts import PARTS, part
 from agentsgym.runs.policy import (
     load_policy,
@@ -48,9 +46,16 @@ from agentsgym.runs.policy import (
     warm_start_of,
     warm_starts,
 )
+from agentsgym.runs.pretrained import Policy
 from agentsgym.runs.processes import Launch, check_processes, processes_here
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.resuming import check_progress, check_same_data, check_same_run, data_digests
+from agentsgym.runs.resuming import (
+    check_progress,
+    check_same_data,
+    check_same_run,
+    data_digests,
+    note_end,
+)
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, PROBE, check_signal, probe, signal_text
 from agentsgym.runs.sources import load_run

@@ -18,8 +18,7 @@ from typing import Any
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of, reserved_of
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.models.adapters import is_adapter
-from agentsgym.runs.models.pretrained import in_hub_cache
+from agentsgym.runs.pretrained import in_hub_cache, is_adapter
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
 from agentsgym.runs.sources import flat

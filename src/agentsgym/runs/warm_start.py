@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents import DirectOutputAgent
+from agentsgym.agents.scripted import scripted_agent
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
@@ -33,7 +34,6 @@ from agentsgym.runs.files.atomic import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.policy import warm_start_of
 from agentsgym.runs.progress import Progress
-from agentsgym.runs.scripted_agents import scripted_agent
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.signal_check import PROBE, probe, signal_text
 from agentsgym.types import Agent, Rollout, SamplingParams

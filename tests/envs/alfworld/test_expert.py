@@ -8,8 +8,8 @@ import pytest
 
 import agentsgym
 from agentsgym import ScriptedAgent
+from agentsgym.agents.scripted import scripted_agent
 from agentsgym.envs.command_game import ExpertAgent
-from agentsgym.runs.scripted_agents import scripted_agent
 
 
 @pytest.mark.parametrize("count", [0, 1])

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from agentsgym.envs import ConfigError, make
 from agentsgym.evaluation import default_cluster, select
 from agentsgym.runs.from_config import run_tasks
-from agentsgym.runs.models.builtin import model_place
+from agentsgym.runs.models import model_place
 from agentsgym.runs.settings import DataSettings
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.settings import OWN_TYPES, read_own

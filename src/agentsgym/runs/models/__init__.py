@@ -1,1 +1,0 @@
-"""The models of a run: loading, adapters, those of the package."""
