@@ -18,7 +18,13 @@ def plain_tokenizer() -> PreTrainedTokenizerFast:
     return build_tokenizer(None)
 
 
-LONGEST = ("test_examples.py", "test_smoke.py", "test_readme.py", "test_disk.py")
+LONGEST = (
+    "test_two_processes.py",
+    "test_several_processes.py",
+    "test_readme.py",
+    "test_examples.py",
+    "test_disk.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
