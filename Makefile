@@ -199,12 +199,14 @@ $(AXOLOTL)/.installed: constraints-axolotl.txt
 	@touch $@
 
 # It lies over .venv's packages, some of which it has in other versions: verifiers wants another mcp
-# than OpenEnv, Inspect another fsspec, MLflow an older pyarrow.
+# than OpenEnv, Inspect another fsspec, MLflow an older pyarrow. The openai that verifiers pins is too old
+# for Inspect; with .venv's the tests of both pass.
 $(FRAMEWORKS)/.installed: .venv/.installed-test
 	test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	echo "import site; site.addsitedir('$(abspath $(wildcard .venv/lib/python3*/site-packages))')" \
 		> $$(echo $(FRAMEWORKS)/lib/python3*)/site-packages/agentsgym.pth
 	$(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check \
-		verifiers==0.4.0 gem-llm==0.1.0 skyrl-gym==0.4.0 inspect-ai==0.3.285 openai \
+		verifiers==0.4.0 gem-llm==0.1.0 skyrl-gym==0.4.0 inspect-ai==0.3.285 \
 		wandb==0.31.0 trackio==0.43.0 mlflow==3.17.2
+	$(FRAMEWORKS)/bin/python -m pip uninstall --quiet --yes openai
 	@touch $@

@@ -5,6 +5,8 @@ import sys
 import time
 from pathlib import Path
 
+from helpers import wait_until
+
 TESTS = Path(__file__).parent
 
 
@@ -22,10 +24,7 @@ def write_program(folder):
 def pids(folder, lines=1):
     """The processes that the program has started, once it has written `lines` lines."""
     file = folder / "pids"
-    end = time.monotonic() + 60
-    while not file.exists() or len(file.read_text().splitlines()) < lines:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: file.exists() and len(file.read_text().splitlines()) >= lines)
     return [int(pid) for pid in file.read_text().split()]
 
 

@@ -5,10 +5,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from helpers import wait_until
 
 pytest.importorskip("trl")
 
@@ -82,10 +83,7 @@ def test_nothing_that_a_part_started_outlives_it(gpu, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "LIMIT", 2.0)
     gpu.run_part(gpu.PARTS["slow"], "cpu", tmp_path / "slow.log")
     (line,) = [t for t in (tmp_path / "slow.log").read_text().splitlines() if "child" in t]
-    end = time.monotonic() + 20
-    while is_running(int(line.split()[1])):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: not is_running(int(line.split()[1])))
 
 
 def test_a_part_run_later_joins_those_before(gpu, monkeypatch, tmp_path, capsys):

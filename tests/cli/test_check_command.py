@@ -4,9 +4,6 @@ import json
 
 import pytest
 
-from agentsgym.envs import ConfigError
-from agentsgym.runs import parse_overrides
-
 
 def test_json_and_status_zero(invoke):
     result = invoke("check", "ClassicalReasoning", "--json", "--seconds", "2")
@@ -31,16 +28,6 @@ def test_bad_usage_is_status_two_in_one_line(invoke):
         result = invoke("check", *arguments)
         assert result.exit_code == 2
         assert result.stderr.startswith("error: ")
-
-
-def test_settings_are_yaml_of_which_json_is_a_part():
-    pairs = ["a=1", "b=true", 'c=["x"]', "d=hard", "e=a=b", 'f={"g": 1e-4}', "h=[x, 2]"]
-    assert parse_overrides([*pairs, "a=2"]) == {
-        "a": 2, "b": True, "c": ["x"], "d": "hard", "e": "a=b", "f": {"g": 1e-4}, "h": ["x", 2]
-    }  # fmt: skip
-    for wrong in ("a", "=1", "a=["):
-        with pytest.raises(ConfigError):
-            parse_overrides([wrong])
 
 
 @pytest.mark.parametrize("command", [["train", "x.yaml"], ["eval", "x"], ["play", "Bandit"],

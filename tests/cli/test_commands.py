@@ -89,11 +89,6 @@ def test_play_to_the_end(invoke, workplace):
     assert ended.exit_code == 130 and "The game is over" in ended.stdout
 
 
-def test_settings_of_an_environment_are_listed(invoke):
-    text = invoke("envs", "TwentyQuestions").stdout
-    assert "max_steps_per_episode" in text and "hints" in text
-
-
 def test_the_best_player_is_evaluated(invoke):
     result = invoke(
         "eval", "agent:optimal", "--env", "TwentyQuestions", "table=quickstart",

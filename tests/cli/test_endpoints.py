@@ -86,14 +86,6 @@ def test_a_chat_evaluation_needs_no_torch(serve):
     assert "ended 0 set()" in done.stdout, done.stdout + done.stderr
 
 
-def test_eval_asks_vllm_servers(invoke, workplace, vllm):
-    command = ("eval", "model", *DIGIT, f"engine.urls={vllm.url}", "engine.served_model=tiny")
-    evaluation = figures(invoke(*command))
-    assert (evaluation["rollouts"], evaluation["failures"]) == (4, 0)
-    assert vllm.completions > 0 and vllm.loaded == []
-    assert {model for model, _ in vllm.served} == {"tiny"}
-
-
 def test_the_settings_of_an_endpoint_are_those_of_chat_models(invoke, workplace, serve):
     """Where none is named they are those of the first model that is no scripted agent."""
     server = serve(say=lambda _: "7")
@@ -194,17 +186,8 @@ REFUSED = {
     "tiny at a server": (["eval", "tiny", *BANDIT, f"engine.urls={URL}"], "no server can serve it"),
     "play, without an agent": (["play", "Bandit", f"engine.urls={URL}"], "need --agent"),
     "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs engine.urls"),
-    "training at a chat endpoint": (
-        ["train", "run.yaml", "engine=chat"], "so it cannot be trained",
-    ),
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
     "training with TRL's vLLM": (["train", "run.yaml", "train.use_vllm=true"], "engine.urls"),
-    "training, no engine": (
-        ["train", "run.yaml", "engine=x"], "must be one of embedded, plain, vllm, chat",
-    ),
-    "training, ahead of the own weights": (
-        ["train", "run.yaml", "train.max_staleness=1"], "max_staleness=1 needs",
-    ),
 }  # fmt: skip
 
 

@@ -180,15 +180,6 @@ def test_no_command_prints_foreign_escapes(invoke, tmp_path, plain_tokenizer):
         assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
 
 
-def test_a_damaged_shard_is_one_sentence(invoke, tmp_path):
-    shard = tmp_path / "rollouts" / "train-000000.parquet"
-    shard.parent.mkdir()
-    shard.write_bytes(b"nothing of the kind")
-    result = invoke("credit", str(tmp_path))
-    assert result.exit_code == 1 and "train-000000.parquet is damaged" in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
 def without_the_train_extra(folder, *arguments):
     """Run a command where no path holds the packages of the extra."""
     code = (
@@ -205,12 +196,6 @@ def without_the_train_extra(folder, *arguments):
     return subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120
     )
-
-
-def test_a_scripted_player_is_evaluated_without_the_train_extra(tmp_path):
-    arguments = ["eval", "agent:optimal", "--env", "TwentyQuestions", "--rollouts", "4"]
-    result = without_the_train_extra(tmp_path, *arguments)
-    assert result.returncode == 0 and "win rate" in result.stdout, result.stderr
 
 
 def test_a_missing_train_extra_is_named_with_its_command(tmp_path):

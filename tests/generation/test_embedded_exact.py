@@ -146,16 +146,6 @@ def test_two_prompts_are_two_families(model: Any, tokenizer: Any, every_family: 
     assert max(every_family) == 3
 
 
-def test_families_change_no_sampled_token(
-    model: Any, tokenizer: Any, every_family: list[int]
-) -> None:
-    prompt = range(2, 32)
-    together = play(EmbeddedEngine(model, tokenizer), sessions=8, turns=4, prompt=prompt)
-    assert every_family
-    alone = play(EmbeddedEngine(model, tokenizer, capacity=1), sessions=8, turns=4, prompt=prompt)
-    assert together == alone
-
-
 def test_companions_do_not_matter(model: Any, tokenizer: Any) -> None:
     together = play(EmbeddedEngine(model, tokenizer), sessions=8, turns=4)
     squeezed = play(EmbeddedEngine(model, tokenizer, capacity=2), sessions=8, turns=4)

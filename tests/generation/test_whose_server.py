@@ -2,7 +2,6 @@
 
 import copy
 import threading
-import time
 
 import httpx
 import pytest
@@ -13,7 +12,7 @@ from agentsgym.generation.vllm import VLLMEngine, holding
 from agentsgym.generation.vllm.holding import ServerHeld
 from agentsgym.generation.vllm.weights import ServerMark, WeightSyncError
 from agentsgym.types import WeightUpdate
-from helpers import CHATML, build_tokenizer, random_llama
+from helpers import CHATML, build_tokenizer, random_llama, wait_until
 from serve_process import Served
 
 peft = pytest.importorskip("peft")
@@ -224,9 +223,6 @@ def test_a_training_that_was_stopped_meanwhile_gives_its_weights_again(
     load(engine, learned[0], tmp_path / "walnut")
     monkeypatch.setattr(holding, "WATCH_BEATS", 0)  # each renewal comes too late
     server = engine.pool.servers[0]
-    end = time.monotonic() + 60
-    while server.mark.path != "unknown":
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: server.mark.path == "unknown")
     monkeypatch.undo()
     assert_samples(engine, learned[0])

@@ -4,7 +4,6 @@ package are in tests/integrations.with_openenv."""
 import json
 import random
 import threading
-import time
 
 import pytest
 import yaml
@@ -18,20 +17,13 @@ from agentsgym.rollout import run
 from agentsgym.runs import load_run
 from agentsgym.runs.suites import Suite, check_names
 from agentsgym.runs.trust import check_stored
+from helpers import wait_until
 from integrations.number_server import NumberServer, observation
 
 
 def client(server, tokenizer=None, **settings):
     fields = {"action_field": "guess", "observation_field": "hint"}
     return make("OpenEnv", tokenizer, {"base_url": server.url, **fields, **settings})
-
-
-def settle(server):
-    """Wait until the server knows that its sessions have ended."""
-    end = time.monotonic() + 60
-    while server.live and time.monotonic() < end:
-        time.sleep(0.01)
-    assert server.live == 0
 
 
 def play(server, *actions, task=None, **settings):
@@ -48,7 +40,7 @@ def number(seed):
 def test_a_game_is_played_and_its_connection_ends():
     with NumberServer() as server:
         rollout = play(server, "1", "two", str(number(3)), first_prompt="Guess.")
-        settle(server)
+        wait_until(lambda: not server.live)
     steps = rollout.episodes[0].steps
     assert [step.reward for step in steps] == [0.125, 0.0, 1.0]
     assert [step.malformed for step in steps] == [False, True, False]
@@ -103,7 +95,7 @@ def test_no_more_sessions_are_opened_than_the_server_has_places(tiny_llama, chat
         assert all(len(rollout.episodes[0].steps) == 2 for rollout in batch.rollouts)
         # A session that has ended may still be there when the next one comes.
         assert 1 < server.peak <= 6
-        settle(server)
+        wait_until(lambda: not server.live)
 
 
 def test_a_session_waits_for_a_place():
@@ -156,7 +148,7 @@ def test_a_connection_that_ends_at_its_reset_is_tried_again():
     with NumberServer(drops=100) as server:
         assert "ended the connection" in play(server, "1").error
         assert server.drops == 95
-        settle(server)
+        wait_until(lambda: not server.live)
 
 
 @pytest.mark.parametrize("scheme", ["http", "ws"])

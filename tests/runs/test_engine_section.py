@@ -1,7 +1,6 @@
 """The section `engine` of a run's file: `train`, `eval` and `play` take the same one."""
 
 import json
-import shutil
 
 import pytest
 import yaml
@@ -104,15 +103,3 @@ def test_eval_and_play_take_the_section(invoke, workplace, vllm, monkeypatch):
     before = vllm.completions
     played = invoke("play", "digit.DigitEnv", *section, "--agent", "model")
     assert played.exit_code == 0 and vllm.completions > before, played.output
-
-
-def test_eval_of_a_strangers_run_asks_none_of_its_servers(invoke, workplace, vllm):
-    directory = workplace / "theirs"
-    directory.mkdir()
-    shutil.move(workplace / "model", directory / "model")
-    section = {"urls": [vllm.url], "served_model": "tiny", "key_env": "SOME_KEY", "capacity": 3}
-    settings = {"env": "digit.DigitEnv", "model": "model", "engine": section}
-    (directory / "config.yaml").write_text(yaml.safe_dump(settings))
-    result = invoke("eval", "theirs", *DIGIT)
-    assert result.exit_code == 0 and "are not used" in result.stderr, result.output
-    assert vllm.completions == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import ModelSettings, load_config, load_run, merge, parse_config
+from agentsgym.runs import ModelSettings, load_config, merge, parse_config
 from agentsgym.runs.from_config import train_settings
 from agentsgym.runs.models import template_remark
 
@@ -51,13 +51,6 @@ def test_the_wrong_key_or_value_is_named(model, message):
     with pytest.raises(ConfigError) as caught:
         of(model)
     assert message in str(caught.value)
-
-
-def test_what_is_stored_is_read_back_the_same(tmp_path):
-    config = load_config("quickstart", {"model.lora.r": 8, "output_dir": str(tmp_path)})
-    (tmp_path / "config.yaml").write_text(config.to_yaml())
-    assert load_run(tmp_path).model == config.model
-    assert load_run(tmp_path, {"model.lora.r": 2}).model.lora.r == 2
 
 
 def loaded(**model):

@@ -23,7 +23,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout.processes.worker import stop_workers
 from envs.program.programs import CALL, HTTP, TOKENIZER, ask, program
 from fuzz.noise_engine import HELD, NoiseEngine
-from helpers import random_llama
+from helpers import random_llama, wait_until
 
 
 def agent_of(engine):
@@ -37,13 +37,6 @@ def agent():
 
 def post(client, reward):
     return HTTP.post(f"{client.session_url}/reward", content=reward).status_code
-
-
-def soon(condition, seconds=20.0):
-    until = time.monotonic() + seconds
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.01)
-    return condition()
 
 
 # -- rewards -------------------------------------------------------------------------------------
@@ -123,8 +116,8 @@ def test_after_many_sessions_nothing_is_left(agent, rounds):
     before, server = held(), program_server()
     for _ in range(rounds):
         assert sum(rollout.failed for rollout in play_some()) == 17
-    assert soon(lambda: all(now <= then for now, then in zip(held(), before, strict=True))), held()
-    assert soon(lambda: not server._runs and not any(server._exchanges._kept.values()))
+    wait_until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+    wait_until(lambda: not server._runs and not any(server._exchanges._kept.values()))
 
 
 # -- commands ------------------------------------------------------------------------------------
@@ -166,9 +159,9 @@ def test_commands_that_do_harm_leave_no_process(agent, tmp_path, monkeypatch):
             assert rollout.final_reward == (0.0 if name == "calls on" else 1.0), name
         else:
             assert error in rollout.error, (name, rollout.error)
-    assert soon(lambda: not _marked(mark)), [one.cmdline() for one in _marked(mark)]
+    wait_until(lambda: not _marked(mark))
     assert not mine.children(recursive=True)
-    assert soon(lambda: not list(tmp_path.iterdir()))
+    wait_until(lambda: not list(tmp_path.iterdir()))
 
 
 def _marked(mark):
@@ -200,11 +193,11 @@ def test_the_programs_of_a_killed_trainer_end(tmp_path):
         [sys.executable, "-c", TRAINER, script], env={**os.environ, "HOSTILE_MARK": mark}
     )
     ready = tmp_path / "ready"
-    assert soon(lambda: ready.is_file() and len(ready.read_text()) == 4, 60)
+    wait_until(lambda: ready.is_file() and len(ready.read_text()) == 4, 60)
     assert len(_marked(mark)) > 4
     trainer.send_signal(signal.SIGKILL)
     trainer.wait()
-    assert soon(lambda: not _marked(mark)), [one.cmdline() for one in _marked(mark)]
+    wait_until(lambda: not _marked(mark))
 
 
 KILL_WORKER = "kill -9 $(cut -d' ' -f4 /proc/$PPID/stat); "
@@ -230,4 +223,4 @@ def test_programs_of_a_killed_worker_run_again(agent, tmp_path):
     assert rollouts[0].error is None, rollouts[0].error
     assert "the worker process died" in rollouts[1].error
     stop_workers()
-    assert soon(lambda: not psutil.Process().children(recursive=True))
+    wait_until(lambda: not psutil.Process().children(recursive=True))

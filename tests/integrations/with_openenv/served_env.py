@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
@@ -61,11 +60,3 @@ def fetched(url, body=None, headers=None):
     request = Request(url, data, {"Content-Type": "application/json", **(headers or {})})
     with urlopen(request, timeout=20) as answer:
         return answer.read().decode()
-
-
-def until(holds, seconds=60.0):
-    """Wait until `holds()`; fails after `seconds`."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)

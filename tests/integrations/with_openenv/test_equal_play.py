@@ -9,8 +9,8 @@ pytest.importorskip("openenv")
 from agentsgym import DirectOutputAgent, SamplingParams, make
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.types.reward_placement import per_token_rewards
-from helpers import CHATML, build_tokenizer
-from integrations.with_openenv.served_env import served, until
+from helpers import CHATML, build_tokenizer, wait_until
+from integrations.with_openenv.served_env import served
 from integrations.with_openenv.test_serving import OFFLINE
 from rollout.test_stepping import Wanderer
 
@@ -93,4 +93,4 @@ def test_a_served_trial_of_several_episodes_is_refused():
         door = through_the_door(url)
         (rollout,) = door.run_trial([{"seed": 1}], Wanderer(1)).rollouts
         assert "let it serve single episodes" in rollout.error
-        until(lambda: not env.active_states)
+        wait_until(lambda: not env.active_states)

@@ -18,7 +18,8 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.integrations.openenv import make_app, serve
 from agentsgym.rollout.stepping import SteppedTrial
-from integrations.with_openenv.served_env import Connection, fetched, served, until
+from helpers import wait_until
+from integrations.with_openenv.served_env import Connection, fetched, served
 
 OFFLINE = [name for name, env in BUILTIN.items() if env.extra not in ("alfworld", "textworld")]
 PLACE = "CAPACITY_REACHED"
@@ -105,7 +106,7 @@ def test_a_game_is_played_as_natively_and_no_secret_is_told(name):
             prompts = " ".join(m["content"] for e in rollout.episodes for m in e.messages)
             for text in strings_in(task):
                 assert text not in visible or text in prompts
-    until(lambda: not env.active_states)
+    wait_until(lambda: not env.active_states)
 
 
 def test_a_trial_of_several_episodes_says_where_a_conversation_begins():
@@ -145,7 +146,7 @@ def test_nothing_that_a_client_can_ask_names_the_secret():
         texts.append(fetched(f"{url}/reset", {"index": 0}))
         texts += line.frames
         assert "xyzzy" not in " ".join(texts)
-    until(lambda: not env.active_states)
+    wait_until(lambda: not env.active_states)
 
 
 def test_a_client_brings_no_task_of_its_own():
@@ -180,7 +181,7 @@ def test_a_client_beyond_the_places_is_refused_until_one_is_free():
             with Connection(url) as third:
                 refused = third.hear()
                 assert refused["data"]["code"] == PLACE and refused["data"]["max_sessions"] == 2
-        until(lambda: len(env.active_states) == 1)
+        wait_until(lambda: len(env.active_states) == 1)
         with Connection(url) as fourth:
             assert fourth.ask("reset", index=0)["type"] == "observation"
 
@@ -190,7 +191,7 @@ def test_a_silent_session_ends_and_its_place_is_free():
     env = make("Bandit")
     with served(env, sessions=1, idle_seconds=0.5) as url, Connection(url) as silent:
         silent.ask("reset", index=0)
-        until(lambda: not env.active_states, 15)
+        wait_until(lambda: not env.active_states)
         for question in ({"kind": "step", "text": "A"}, {"kind": "reset", "index": 0}):
             answer = silent.ask(**question)["data"]
             assert "nothing came for too long" in answer["message"]
