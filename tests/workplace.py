@@ -96,7 +96,7 @@ def agentsgym():
             capture_output=True,
             text=True,
             env=env,
-            timeout=120,
+            timeout=280,
         )
 
     return call
