@@ -1,7 +1,6 @@
 """A trial stepped from outside is the trial that `run_trial` plays."""
 
 import dataclasses
-import json
 import math
 import random
 from functools import cache
@@ -10,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsgym import MultistepEnv, ScriptedAgent, make
+from agentsgym import ScriptedAgent, make
 from agentsgym.checks.playing import harvest
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
@@ -224,28 +223,3 @@ def test_bad_arguments_are_named():
 
     with pytest.raises(ValueError, match="cannot be stepped"):
         SteppedTrial(Own(), {})
-
-
-class SecretEnv(MultistepEnv):
-    """Tells its secret in all places that are not for the agent."""
-
-    def _initialize_episode(self, session_id, task_data):
-        return task_data["secret"]
-
-    def _format_prompt(self, state, step):
-        return "guess"
-
-    def _step_episode(self, session_id, state, action):
-        if action == "fail":
-            raise RuntimeError(f"it was {state}")
-        info = {"win": False, "anchor": state, "metrics": {state: 1.0}, "solution": state}
-        return state, 0.0, False, info
-
-
-@pytest.mark.parametrize("last", ["x", "fail"])
-def test_what_a_client_may_be_told_holds_no_secret(last):
-    trial = SteppedTrial(SecretEnv(), {"secret": "xyzzy"})
-    for action in ("a", last):
-        trial.act(action)
-        text = json.dumps([dataclasses.asdict(trial.facts), trial.messages, trial.new_messages])
-        assert "xyzzy" not in text

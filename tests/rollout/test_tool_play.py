@@ -124,13 +124,6 @@ def test_worker_processes_play_the_same():
     assert there.rows == here.rows
 
 
-def test_a_template_without_tools_is_refused():
-    with pytest.raises(ValueError, match="SumEnv: the chat template does not show"):
-        SumEnv(build_tokenizer(["x"], 300))
-    with pytest.raises(ValueError, match="without a chat template"):
-        SumEnv(tokenizer_for("", "<|im_end|>"))
-
-
 # -- action_form: tool -----------------------------------------------------------------------------
 
 ACT = {"action_form": "tool"}

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 import math
 import pickle
 import re
@@ -292,9 +291,3 @@ def test_a_setting_without_effect_is_refused(config, name, value, without, with_
     config(**without, **{name: default})
     made = config(**{name: value}, **with_it)
     assert getattr(dataclasses.replace(made), name) == value
-
-
-def test_an_option_that_the_chat_template_does_not_read_is_reported(make_trainer, caplog):
-    with caplog.at_level(logging.WARNING):
-        make_trainer(chat_template_kwargs={"enable_thinkin": False})
-    assert "'enable_thinkin'" in caplog.text

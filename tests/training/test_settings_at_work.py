@@ -8,27 +8,10 @@ import torch
 from agentsgym.training import GRPOEnvTrainer
 from family_models import family_model
 
-# Says what it was asked to say before every answer.
-ASKS = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
-    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{{ word }}{% endif %}"
-)
-
 
 def rollouts_of(trainer):
     trainer.model.train()
     return trainer._prepare_inputs([])["rollouts"]
-
-
-def test_chat_template_kwargs_reach_the_prompt(make_trainer, chat_tokenizer):
-    chat_tokenizer.chat_template, before = ASKS, chat_tokenizer.chat_template
-    try:
-        trainer = make_trainer(chat_template_kwargs={"word": "higher"})
-        (row, *_) = rollouts_of(trainer)[0].rows
-    finally:
-        chat_tokenizer.chat_template = before
-    prompt = chat_tokenizer.decode(row.token_ids[: row.spans[0].start])
-    assert prompt.endswith("assistant\nhigher")
 
 
 def test_the_token_cap_of_an_action(make_trainer):
