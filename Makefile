@@ -10,7 +10,7 @@
 #                      openenv    all tests of the OpenEnv integration; `make test` has the quick ones
 #                      ray        rollouts in actors of a Ray cluster of three nodes on this machine
 #                      text-gym, verifiers, inspect, trackers (W&B, Trackio, MLflow)
-#                                 in .venv-frameworks, which lies over .venv (1 GB)
+#                                 in .venv-frameworks, which lies over .venv (0.9 GB)
 #                      axolotl    Axolotl trains with our plugin, in .venv-axolotl (3 GB)
 #                      trl        training with the oldest TRL that is supported, which Axolotl pins
 #                      vllm       real vLLM servers on this machine's CPU, in .venv-vllm (4 GB)

@@ -34,7 +34,6 @@ def _useful(commands):
     return [c for c in commands if c.split()[0] not in ("go", "look", "help", "inventory")]
 
 
-@pytest.mark.clock
 def test_same_transcript_and_at_least_fifteen_times_faster(tasks):
     play(True, tasks, 12)
     fast_hash, fast = play(True, tasks, 12)
