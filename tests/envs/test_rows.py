@@ -31,6 +31,7 @@ BAD_ROWS = [
     (row(task_data='{"solution": "apple"}'), "make it datasets.Json()"),
     (row(env_class_path="Nope"), "no environment is registered as 'Nope'"),
     (row(env_class_path="os.path"), "runs its code"),
+    (row(env_class_path="os\x08.path"), "no dotted path"),
     (row(env_config={"hint": 1}), "unknown key 'env_config.hint'"),
     (row(env_config={"hints": None}), "the keys of other rows become None"),
     (row(env_config={"hints": nested(20_000)}), "must hold plain values under names"),

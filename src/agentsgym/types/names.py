@@ -93,6 +93,8 @@ class PathRefused(ValueError):
 def import_path(path: str, trust: Trust = False) -> Any:
     """The object at a dotted path. Raises ImportRefused, also if its module is not trusted."""
     module, _, name = path.rpartition(".")
+    if not all(part.isidentifier() for part in path.split(".")):
+        raise ImportRefused(f"{path[:500]!r} is no dotted path of Python names")
     if not trusts_module(trust, module):
         raise ImportRefused(
             f"importing {path!r} runs its code; if you trust it, say so: trust=[{module!r}], "
