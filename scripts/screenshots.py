@@ -1,8 +1,8 @@
 """The pictures of docs/viewer.md, made in Chromium from a run and an evaluation:
 
     agentsgym train quickstart threads=1 train.max_steps=24 eval.rollouts=256 --output RUN
-    agentsgym eval agent:optimal --env Explore --rollouts 16 episodes_per_trial=2 free_shots=1 \
-        carry=full --output TRIAL
+    agentsgym eval agent:optimal --env Explore --rollouts 16 env_config.episodes_per_trial=2 \
+        env_config.free_shots=1 env_config.carry=full --output TRIAL
     python scripts/screenshots.py RUN TRIAL [--into docs/images]
 """
 

@@ -22,7 +22,7 @@ def test_a_failed_check_is_status_one(invoke):
 def test_bad_usage_is_status_two_in_one_line(invoke):
     for arguments in (
         ["Nonesuch"],
-        ["ClassicalReasoning", "atempts=2"],
+        ["ClassicalReasoning", "env_config.atempts=2"],
         ["Bandit", "--seconds", "nan"],
     ):
         result = invoke("check", *arguments)

@@ -67,7 +67,7 @@ def test_lists(invoke):
         (["eval", "agent:optimal", "--env", "digit.DigitEnv"], "DigitEnv has no optimal agent"),
         (["eval", "builtin:none", "--env", "TwentyQuestions"], "there is no model 'builtin:none'"),
         (["eval", "no/where", "--env", "TwentyQuestions"], "'no/where' cannot be loaded"),
-        (["play", "TwentyQuestions", "hint=1"], "unknown key 'env_config.hint'"),
+        (["play", "TwentyQuestions", "env_config.hint=1"], "unknown key 'env_config.hint'"),
         (["play", "os.path"], "os.path"),
         (["play", "digit.DigitEnv", "--task", "99"], "has the tasks 0 to 7"),
         (["presets", "nothing"], "no preset is called 'nothing'"),
@@ -91,8 +91,8 @@ def test_play_to_the_end(invoke, workplace):
 
 def test_the_best_player_is_evaluated(invoke):
     result = invoke(
-        "eval", "agent:optimal", "--env", "TwentyQuestions", "table=quickstart",
-        "split=hints", "hints=2", "--rollouts", "32", "--json",
+        "eval", "agent:optimal", "--env", "TwentyQuestions", "env_config.table=quickstart",
+        "env_config.split=hints", "env_config.hints=2", "--rollouts", "32", "--json",
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     evaluation = json.loads(result.stdout)
@@ -113,7 +113,7 @@ def test_train_evaluate_and_train_again(invoke, workplace):
     model = json.loads(
         invoke(
             "eval", "runs/toy/model", "--env", "digit.DigitEnv", "--rollouts", "32", "--json",
-            "--max-action-tokens", "6", "max_steps_per_episode=2",
+            "--max-action-tokens", "6", "env_config.max_steps_per_episode=2",
         ).stdout
     )  # fmt: skip
     # The run's own evaluation: the same tasks with the same noise.

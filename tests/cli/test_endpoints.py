@@ -148,7 +148,7 @@ def test_a_run_directory_plays_the_game_of_its_run_or_another(invoke, workplace)
         for name in ("Bandit", "Mastermind")
     }
     assert "red or green." in first["Bandit"] and "Find the code" in first["Mastermind"]
-    given = invoke("play", "Bandit", "--agent", "trained", "arms=3")
+    given = invoke("play", "Bandit", "--agent", "trained", "env_config.arms=3")
     assert "red, green or blue." in given.stdout
     other = invoke("eval", "trained", "--env", "Mastermind", "--rollouts", "2")
     assert other.exit_code == 0, other.output
@@ -184,7 +184,7 @@ REFUSED = {
         ["eval", "agent:random", *BANDIT, f"engine.urls={URL}"], "has no engine, so engine.urls",
     ),
     "tiny at a server": (["eval", "tiny", *BANDIT, f"engine.urls={URL}"], "no server can serve it"),
-    "play, without an agent": (["play", "Bandit", f"engine.urls={URL}"], "need --agent"),
+    "play, without an agent": (["play", "Bandit", f"engine.urls={URL}"], "has no effect"),
     "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs engine.urls"),
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),
     "training with TRL's vLLM": (["train", "run.yaml", "train.use_vllm=true"], "engine.urls"),

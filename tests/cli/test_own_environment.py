@@ -46,7 +46,7 @@ def test_it_is_trained_by_the_commands_of_the_page(page, invoke):
 @pytest.mark.parametrize(("kind", "workers"), [("random", 0), ("teacher", 2)])
 def test_scripted_agents_play_it_here_and_in_worker_processes(page, invoke, kind, workers):
     result = invoke(
-        "eval", f"agent:{kind}", "--env", "letters.LettersEnv", f"workers={workers}",
+        "eval", f"agent:{kind}", "--env", "letters.LettersEnv", f"env_config.workers={workers}",
         "--rollouts", "32", "--json",
     )  # fmt: skip
     evaluation = json.loads(result.stdout)

@@ -26,7 +26,7 @@ def test_without_the_package_the_command_that_installs_it_is_named(monkeypatch):
     [
         (["Bandit", "--host", "0.0.0.0"], "others can reach the server"),
         (["Bandit", "--token-env", "NOT_SET_HERE"], "set the environment variable NOT_SET_HERE"),
-        (["Bandit", "armz=3"], "unknown key 'env_config.armz'"),
+        (["Bandit", "env_config.armz=3"], "unknown key 'env_config.armz'"),
         (["Nothing"], "no environment is registered as 'Nothing'"),
     ],
 )

@@ -39,7 +39,7 @@ def test_settings_of_the_model_are_those_of_an_evaluation(invoke, tokenizers):
 
 
 def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
-    data = report_of(invoke("tokens", "plain", "--env", "Bandit", "arms=3", "--json"))
+    data = report_of(invoke("tokens", "plain", "--env", "Bandit", "env_config.arms=3", "--json"))
     names = [one["name"] for one in data["conversations"]]
     assert "Bandit, plain answers" in names and not data["check"]["has_template"]
 

@@ -29,7 +29,8 @@ SMALL = {
     "threads": 1,
     "max_seconds": None,
 }
-QUESTIONS = ("--env", "TwentyQuestions", "table=quickstart", "max_steps_per_episode=4")
+QUESTIONS = ("--env", "TwentyQuestions", "env_config.table=quickstart",
+             "env_config.max_steps_per_episode=4")  # fmt: skip
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def run(tmp_path, monkeypatch):
 
 
 def named(server, model="judge") -> tuple[str, str]:
-    return f"answerer.urls=[{server.url}]", f"answerer.served_model={model}"
+    return f"env_config.answerer.urls=[{server.url}]", f"env_config.answerer.served_model={model}"
 
 
 def test_a_run_asks_the_endpoint_in_training_and_evaluation(serve, run, invoke):
@@ -73,7 +74,7 @@ def test_a_run_asks_the_endpoint_in_training_and_evaluation(serve, run, invoke):
 
     result = invoke("eval", "asked", "--rollouts", "2", "--json")
     assert result.exit_code == 2 and "env_config.answerer.urls=" in result.stderr
-    result = invoke("eval", "asked", "answerer=null", "--rollouts", "2", "--json")
+    result = invoke("eval", "asked", "env_config.answerer=null", "--rollouts", "2", "--json")
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["regret"] is not None and len(server.bodies) == asked
     for how in (named(server), ["--trust"]):

@@ -67,7 +67,7 @@ def test_only_true_and_false_are_booleans():
     [
         ({}, "env is missing"),
         ({"env": "E", "tran": {}}, "unknown key 'tran'; did you mean 'train'"),
-        ({"env": "E", "eval": {"rollout": 1}}, r"'eval.rollout'; did you mean 'eval.rollouts'"),
+        ({"env": "E", "eval": {"rollout": 1}}, r"'eval.rollout'; did you mean .*'eval.rollouts'"),
         ({"env": "E", "eval": 3}, "eval must be a mapping, got 3"),
         ({"env": "E", "seed": -1}, "seed .*, got -1"),
         ({"env": "E", "name": "a/b"}, "name "),

@@ -55,8 +55,8 @@ def test_they_are_evaluated_here_and_in_worker_processes(invoke, env, kind):
     evaluations = [
         json.loads(
             invoke(
-                "eval", f"agent:{kind}", "--env", env, f"workers={workers}", "--rollouts", "12",
-                "--json",
+                "eval", f"agent:{kind}", "--env", env, f"env_config.workers={workers}",
+                "--rollouts", "12", "--json",
             ).stdout
         )
         for workers in (0, 1)

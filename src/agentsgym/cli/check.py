@@ -7,9 +7,8 @@ import typer
 
 from agentsgym.checks.check import check_env
 from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line
-from agentsgym.cli.options import JsonOption, SettingsArgument
+from agentsgym.cli.options import JsonOption, SettingsArgument, env_config_of
 from agentsgym.envs import ConfigError
-from agentsgym.runs.sources import parse_overrides
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
 
@@ -26,14 +25,14 @@ def check(
 
     Examples:
 
-        agentsgym check Bandit arms=3
+        agentsgym check Bandit env_config.arms=3
 
         agentsgym check my_module.MyEnv --json --seconds 20
     """
     if not 0 < seconds < math.inf:
         raise fail(f"--seconds must be a finite number above 0, got {seconds}", BAD_USAGE)
     import_from_here(env)
-    given = parse_overrides(settings or ())
+    given = env_config_of(settings)
     try:
         report = check_env(env, given, budget_seconds=seconds, trust=with_modules_of(False, env))
     except ValueError as error:

@@ -8,15 +8,12 @@ import typer
 
 from agentsgym.agents.scripted import scripted_agent
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, quiet_libraries
-from agentsgym.cli.options import (
-    SettingsArgument,
-    TrustOption,
-)
-from agentsgym.cli.players import PlayOptions, check_effect, play_with
+from agentsgym.cli.options import SettingsArgument, TrustOption, option_of
+from agentsgym.cli.players import Players, play_with, settings_of_play
 from agentsgym.cli.suite import evaluate_suite
 from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
 from agentsgym.evaluation import Played, compare, default_cluster, passes, smallest_difference
-from agentsgym.runs import RunConfig, parse_overrides
+from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
@@ -39,10 +36,8 @@ def evaluate(
         str | None,
         typer.Option("--env", "-e", help="Environment (a run, as MODEL or OTHER, knows its own)."),
     ] = None,
-    rollouts: Annotated[int | None, typer.Option(min=1, help="Rollouts to play [256].")] = None,
-    rollouts_per_task: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts of each task [1].")
-    ] = None,
+    rollouts: Annotated[int | None, option_of("eval.rollouts")] = None,
+    rollouts_per_task: Annotated[int | None, option_of("eval.rollouts_per_task")] = None,
     vs: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,16 +70,12 @@ def evaluate(
             "interrupted evaluation.",
         ),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Sampling temperature, 0 is greedy [1.0].")
-    ] = None,
+    temperature: Annotated[float | None, option_of("eval.temperature")] = None,
     max_action_tokens: Annotated[
         int | None, typer.Option(min=1, help="Token cap of one action [64; of chat:NAME 512].")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the tasks and the sampling noise [0].")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads.")] = None,
+    seed: Annotated[int | None, option_of("eval.seed")] = None,
+    threads: Annotated[int | None, option_of("threads")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     trust: TrustOption = False,
 ) -> None:
@@ -100,7 +91,7 @@ def evaluate(
 
         agentsgym eval HuggingFaceTB/SmolLM2-135M-Instruct --env TwentyQuestions --rollouts 64
 
-        agentsgym eval agent:optimal --env TwentyQuestions hints=2 --json
+        agentsgym eval agent:optimal --env TwentyQuestions env_config.hints=2 --json
 
         agentsgym eval runs/quickstart --vs agent:optimal --output evals/quickstart
 
@@ -111,8 +102,8 @@ def evaluate(
         agentsgym eval chat:gpt-5-mini --env Mastermind
         engine.urls=https://api.openai.com/v1 engine.key_env=OPENAI_API_KEY
     """
-    given = parse_overrides(settings or ())
-    how = {
+    models = (model, *(vs or ()))
+    options = {
         "eval.rollouts": rollouts,
         "eval.rollouts_per_task": rollouts_per_task,
         "eval.temperature": temperature,
@@ -120,16 +111,7 @@ def evaluate(
         "train.max_action_tokens": max_action_tokens,
         "threads": threads,
     }
-    options = PlayOptions(
-        models=(model, *(vs or ())),
-        output=output,
-        trust=trust,
-        settings={key: value for key, value in how.items() if value is not None},
-        engine={key: given[key] for key in given if key.partition(".")[0] == "engine"},
-        tasks=tasks,
-    )
-    check_effect(options.models, options.settings)
-    given = {key: given[key] for key in given if key not in options.engine}
+    players = Players(models, settings_of_play(models, settings, options), trust)
     if output is not None and output.exists() and not trust:
         check_links(output)
     if plan and output is not None:
@@ -137,29 +119,33 @@ def evaluate(
     if suite is not None:
         if plan or env is not None:
             raise fail("--suite has its own environments; leave out --env, --plan", BAD_USAGE)
-        evaluate_suite(suite, given, options, as_json=as_json)
+        evaluate_suite(suite, players, tasks, output, as_json=as_json)
         return
     if tasks is not None:
         raise fail("--tasks belongs to --suite; set --rollouts", BAD_USAGE)
-    if len(options.models) > 2:
+    if len(models) > 2:
         raise fail("several models are compared on a --suite; give --vs once", BAD_USAGE)
-    run = options.first(env, given)
+    run = players.first(env)
     quiet_libraries()
 
     requests = held_out_requests(run)
     if plan:
         _plan(run, requests, as_json=as_json)
     elif vs:
-        _compare(run, requests, options, as_json=as_json)
+        _compare(run, requests, players, output, as_json=as_json)
     else:
-        _one(run, requests, options, as_json=as_json)
+        _one(model, run, requests, output, as_json=as_json)
 
 
 def _one(
-    run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
+    model: str,
+    run: RunConfig,
+    requests: list[RolloutRequest],
+    output: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    (model,) = options.models
-    played = play_with(model, run, run, requests, options.output)
+    played = play_with(model, run, run, requests, output)
     of_passes = passes(played.rollouts)
     counted = [one for one, r in zip(requests, played.rollouts, strict=True) if not r.failed]
     references = other_references(make_env(run), counted)
@@ -172,13 +158,17 @@ def _one(
 
 
 def _compare(
-    run: RunConfig, requests: list[RolloutRequest], options: PlayOptions, *, as_json: bool
+    run: RunConfig,
+    requests: list[RolloutRequest],
+    players: Players,
+    output: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    model, other = options.models
-    output = options.output
+    model, other = players.models
     ours, theirs = (None, None) if output is None else (output / "model", output / "vs")
     # What is wrong with the second one is told before the first one plays.
-    rival = options.other(other, run)
+    rival = players.other(other, run)
     if other.startswith(SCRIPTED):
         scripted_agent(make_env(run), other.removeprefix(SCRIPTED))
     first = play_with(model, run, run, requests, ours)

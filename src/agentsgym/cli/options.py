@@ -1,20 +1,22 @@
 """Arguments and options that several commands have."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from agentsgym.cli.console import BAD_USAGE, fail
-from agentsgym.runs.sources import merge
+from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.sources import merge, parse_overrides
+from agentsgym.types.names import ConfigError, unknown_key
 
 SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[KEY=VALUE]...",
-        help="Settings of the environment; values are YAML. engine.KEY and model.KEY are settings "
-        "of engine and model.",
+        help="Settings by their dotted keys in a run, such as env_config.KEY; values are YAML.",
     ),
 ]
 NameArgument = Annotated[
@@ -45,13 +47,35 @@ def step_range(steps: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
-def split_settings(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """`KEY=VALUE` arguments as the settings of the environment, and those of the sections `engine`
-    and `model` of a run (`engine.urls=…`, `model.path=…`)."""
-    sections = {key: value for key, value in given.items() if _is_of_section(key)}
-    return {key: given[key] for key in given if key not in sections}, merge({}, sections)
+def option_of(key: str) -> Any:
+    """An option that is a setting of a run: the setting's description is its help."""
+    section, _, name = key.rpartition(".")
+    fields = RunConfig.model_fields
+    if section:
+        fields = fields[section].annotation.model_fields  # type: ignore[union-attr]
+    return typer.Option(help=f"{fields[name].description} [{key}]", show_default=False)
 
 
-def _is_of_section(key: str) -> bool:
-    head, dot, _ = key.partition(".")
-    return key == "engine" or (bool(dot) and head in ("engine", "model"))
+def given_settings(
+    arguments: Sequence[str] | None, sections: Collection[str] = RunConfig.model_fields
+) -> dict[str, Any]:
+    """`KEY=VALUE` arguments by their dotted keys. Raises ConfigError for a key that is no setting
+    of a run, or in none of the `sections` that have an effect in this command."""
+    given = parse_overrides(arguments or ())
+    for key in given:
+        head = key.partition(".")[0]
+        if head not in RunConfig.model_fields:
+            if difflib.get_close_matches(head, RunConfig.model_fields):
+                raise ConfigError(unknown_key(head, RunConfig.model_fields))
+            raise ConfigError(
+                f"unknown key {key!r}; a setting of the environment is env_config.{key}"
+            )
+        if not {head, key} & set(sections):
+            raise ConfigError(f"{key} has no effect here; settings are {', '.join(sections)}")
+    return given
+
+
+def env_config_of(arguments: Sequence[str] | None) -> dict[str, Any]:
+    """The `env_config` of a command that has no other settings."""
+    settings: dict[str, Any] = merge({}, given_settings(arguments, ["env_config"]))
+    return settings.get("env_config") or {}

@@ -10,12 +10,13 @@ from agentsgym.cli.options import (
     NameArgument,
     SettingsArgument,
     TrustOption,
-    split_settings,
+    env_config_of,
+    option_of,
 )
-from agentsgym.cli.players import check_effect, evaluated_run
+from agentsgym.cli.players import evaluated_run, settings_of_play
 from agentsgym.envs import MultistepEnv, make
 from agentsgym.evaluation import rollout_requests
-from agentsgym.runs import RunConfig, merge, parse_overrides
+from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.settings import DataSettings
@@ -37,13 +38,8 @@ def play(
             help="Watch an agent instead: what `agentsgym eval` takes as MODEL.",
         ),
     ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Sampling temperature of the agent, 0 is greedy [1.0]."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Draws the agent's sampling noise [0].")
-    ] = None,
+    temperature: Annotated[float | None, option_of("eval.temperature")] = None,
+    seed: Annotated[int | None, option_of("eval.seed")] = None,
     trust: TrustOption = False,
 ) -> None:
     """Play an environment yourself, or watch an agent.
@@ -55,27 +51,22 @@ def play(
 
         agentsgym play TwentyQuestions
 
-        agentsgym play TwentyQuestions hints=3 max_steps_per_episode=10 --task 7
+        agentsgym play TwentyQuestions env_config.hints=3 --task 7
 
         agentsgym play my_module.MyEnv
 
         agentsgym play Mastermind --agent agent:optimal
     """
     import_from_here(name)
-    given = parse_overrides(settings or ())
     if agent is not None:
-        how = {"eval.temperature": temperature, "eval.seed": seed}
-        how = {key: value for key, value in how.items() if value is not None}
-        check_effect([agent], how)
-        run = evaluated_run(agent, name, given, how, trust=trust)
+        options = {"eval.temperature": temperature, "eval.seed": seed}
+        given = settings_of_play([agent], settings, options)
+        run = evaluated_run(agent, name, given, trust=trust)
         _show_result(_watch(run, task), "The agent")
         return
     if trust or (temperature, seed) != (None, None):
         raise fail("--temperature, --seed and --trust are of --agent MODEL", BAD_USAGE)
-    given, sections = split_settings(given)
-    if sections:
-        raise fail("an engine's settings need --agent MODEL, which says who plays", BAD_USAGE)
-    env = make(name, None, merge({}, given), trust=with_modules_of(False, name))
+    env = make(name, None, env_config_of(settings), trust=with_modules_of(False, name))
     try:
         rollout = _play(env, _task_of(env, task)["task_data"])
     except KeyboardInterrupt:

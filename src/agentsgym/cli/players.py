@@ -4,11 +4,10 @@ engine, its environment and how it samples."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from agentsgym.cli.console import BAD_USAGE, err, fail, tell
-from agentsgym.cli.options import split_settings
+from agentsgym.cli.options import given_settings
 from agentsgym.evaluation import Played
 from agentsgym.runs import RunConfig, load_run, merge, parse_config
 from agentsgym.runs.evaluate import contestant
@@ -17,58 +16,71 @@ from agentsgym.runs.settings import CHAT, SCRIPTED
 from agentsgym.runs.trust import check_stored, foreign_code, import_stored, with_trust
 from agentsgym.types import RolloutRequest
 
+_OF_MODEL, _OF_PLACE = ("model", "engine"), ("env_config", "data")
+_OF_SAMPLING = ("max_action_tokens", "max_rollout_tokens", "stop_strings", "trust")
+_OF_PLAY = (
+    *_OF_PLACE,
+    *_OF_MODEL,
+    "eval",
+    "threads",
+    *(f"train.{name}" for name in _OF_SAMPLING),
+)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayOptions:
-    """The models of the command line and how they play: `settings` of a run by their dotted keys,
-    and those of the `engine`;
-    of a suite the first `tasks` of each game."""
+
+def settings_of_play(
+    models: Sequence[str], arguments: Sequence[str] | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings of a run by their dotted keys: the `KEY=VALUE` arguments, and the options that
+    are not None. Raises ConfigError; exits for settings of sampling where no model samples."""
+    given = given_settings(arguments, _OF_PLAY)
+    given |= {key: value for key, value in options.items() if value is not None}
+    of_sampling = {"eval.temperature", "train.max_action_tokens"} & given.keys()
+    if of_sampling and all(model.startswith(SCRIPTED) for model in models):
+        raise fail(f"{', '.join(sorted(of_sampling))}: no model samples here", BAD_USAGE)
+    return given
+
+
+@dataclass(frozen=True, slots=True)
+class Players:
+    """The models of the command line, and the settings that it gives by their dotted keys."""
 
     models: tuple[str, ...]
-    output: Path | None
+    given: dict[str, Any]
     trust: bool
-    settings: dict[str, Any]
-    engine: dict[str, Any]
-    tasks: int | None = None
 
-    def first(self, env: str | None, given: dict[str, Any]) -> RunConfig:
+    def first(self, env: str | None) -> RunConfig:
         """The run of MODEL. Raises ConfigError."""
         model, beside = self.models[0], next(iter(self.models[1:]), None)
-        given = given | self._engine_of(model)
-        return evaluated_run(model, env, given, self.settings, trust=self.trust, beside=beside)
+        given = self._for(model, ("engine",))
+        return evaluated_run(model, env, given, trust=self.trust, beside=beside)
 
     def other(self, name: str, first: RunConfig) -> RunConfig:
         """The run of a model of --vs in the environment of the first one: it samples as
         that one, where its own run does not say it. Raises ConfigError."""
-        run = evaluated_run(name, first.env, self._engine_of(name), self.settings, trust=self.trust)
+        given = self._for(name, ("engine", "model", *_OF_PLACE))
+        run = evaluated_run(name, first.env, given, trust=self.trust)
         return run.model_copy(update={"eval": first.eval})
 
-    def _engine_of(self, name: str) -> dict[str, Any]:
-        """The settings of an engine belong to the models chat:NAME, or else to the first that is no
-        scripted agent."""
+    def _for(self, name: str, of_others: Sequence[str]) -> dict[str, Any]:
+        """The settings of a model: without those that may be others', but with those of the engine
+        for the models chat:NAME, or else for the first that is no scripted agent."""
         chats = [one for one in self.models if one.startswith(CHAT)]
         models = [one for one in self.models if not one.startswith(SCRIPTED)]
-        return self.engine if name in (chats or models[:1] or self.models[:1]) else {}
-
-
-def check_effect(agents: Sequence[str], how: Mapping[str, Any]) -> None:
-    """Exit with an error for settings of sampling where no agent samples."""
-    of_sampling = {"eval.temperature", "train.max_action_tokens"} & how.keys()
-    if of_sampling and all(agent.startswith(SCRIPTED) for agent in agents):
-        raise fail(f"{', '.join(sorted(of_sampling))}: no model samples here", BAD_USAGE)
+        with_engine = name in (chats or models[:1] or self.models[:1])
+        left_out = [head for head in of_others if head != "engine" or not with_engine]
+        return {key: value for key, value in self.given.items() if _head(key) not in left_out}
 
 
 def evaluated_run(
     agent: str,
     env: str | None,
     given: dict[str, Any],
-    how: Mapping[str, Any] = MappingProxyType({}),
     *,
     trust: bool = False,
     beside: str | None = None,
 ) -> RunConfig:
-    """The agent and the environment of an evaluation, with the user's `KEY=VALUE` settings `given`,
-    and `how` it plays: settings of a run by their dotted keys.
+    """The agent and the environment of an evaluation, with the user's settings of a run by their
+    dotted keys.
 
     A run directory provides its model and its settings, those of the environment if `env` is None
     or the run's own. An agent without an environment gets that of the run `beside` it, and the
@@ -76,17 +88,12 @@ def evaluated_run(
     named here too. Raises ConfigError.
     """
     import_stored([env or ""], Path(agent), Path(beside or agent))
-    settings, sections = split_settings(given)
     if _is_run(agent):
-        run = _of_directory(Path(agent), env, settings, sections, how, trust)
+        run = _of_directory(Path(agent), env, given, trust)
     else:
-        place: dict[str, Any] = {"env": env, "env_config": merge({}, settings)}
-        if env is None:
-            place = _place_of(beside, settings, trust)
-        model = {"path": agent, **sections.get("model", {})}
-        run = parse_config(merge({**place, "name": "eval", **sections, "model": model}, how))
-    run = with_trust(run) if trust else run
-    return _with_names(run)
+        place = {"env": env} if env is not None else _place_of(beside, given, trust)
+        run = parse_config(merge({**place, "name": "eval", "model": agent}, given))
+    return _with_names(with_trust(run) if trust else run)
 
 
 def play_with(
@@ -115,46 +122,46 @@ def _is_run(agent: str) -> bool:
     return not agent.startswith((SCRIPTED, CHAT)) and RunDirectory(Path(agent)).is_run()
 
 
-def _place_of(run: str | None, settings: dict[str, Any], trust: bool) -> dict[str, Any]:
-    """The environment of a run, with the user's settings of it, and how the run evaluates."""
+def _place_of(run: str | None, given: dict[str, Any], trust: bool) -> dict[str, Any]:
+    """The environment of a run, with the user's settings, and how the run evaluates."""
     if run is None or not _is_run(run):
         raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
-    stored = _stored(Path(run), {}, settings, trust)
+    stored = _stored(Path(run), _without_model(given), trust)
     return stored.model_dump(include={"env", "env_config", "eval", "data"})
 
 
-def _of_directory(
-    root: Path,
-    env: str | None,
-    settings: dict[str, Any],
-    sections: dict[str, Any],
-    how: Mapping[str, Any],
-    trust: bool,
-) -> RunConfig:
-    place: dict[str, Any] = dict(how) if env is None else {**how, "env": env}
+def _of_directory(root: Path, env: str | None, given: dict[str, Any], trust: bool) -> RunConfig:
+    place: dict[str, Any] = {}
     if env is not None and env != load_run(root).env:
-        place |= {"env_config": {}, "data": {}}
-    run = _stored(root, place, settings, trust)
-    path = str(model_in(RunDirectory(root)))
-    model = {**run.model.at(path).model_dump(), **sections.get("model", {})}
-    given = parse_config({"env": run.env, **sections, "model": model})
+        place = {"env": env, "env_config": {}, "data": {}}
+    run = _stored(root, place | _without_model(given), trust)
+    model = run.model.at(str(model_in(RunDirectory(root))))
+    of_model = {key: value for key, value in given.items() if _head(key) in _OF_MODEL}
+    chosen = parse_config(merge({"env": run.env, "model": model.model_dump()}, of_model))
     if run.engine.reaches_out:  # it was for training
         err.print(
             "The servers that the run names are not used: name them yourself with engine.urls=URL, "
             "or its model is sampled in this process."
         )
-    engine = given.engine.model_copy(
-        update={"capacity": given.engine.capacity or run.engine.capacity}
+    engine = chosen.engine.model_copy(
+        update={"capacity": chosen.engine.capacity or run.engine.capacity}
     )
     if not (engine.reaches_out or run.engine.reaches_out):
         engine = engine.model_copy(update={"name": engine.name or run.engine.name})
-    return run.model_copy(update={"model": given.model, "engine": engine})
+    return run.model_copy(update={"model": chosen.model, "engine": engine})
 
 
-def _stored(root: Path, place: dict[str, Any], settings: dict[str, Any], trust: bool) -> RunConfig:
+def _head(key: str) -> str:
+    return key.partition(".")[0]
+
+
+def _without_model(given: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if _head(key) not in _OF_MODEL}
+
+
+def _stored(root: Path, overrides: dict[str, Any], trust: bool) -> RunConfig:
     """The configuration of a run directory with the user's settings. Raises ConfigError if it names
     something outside of it, without `trust`."""
-    overrides = place | {f"env_config.{key}": value for key, value in settings.items()}
     run = load_run(root, overrides)
     import_stored(foreign_code(run), root)
     if not trust:

@@ -6,11 +6,10 @@ from typing import Annotated
 import typer
 
 from agentsgym.cli.console import out
-from agentsgym.cli.options import NameArgument, SettingsArgument
+from agentsgym.cli.options import NameArgument, SettingsArgument, env_config_of
 from agentsgym.envs import make
 from agentsgym.generation.settings import read_key
 from agentsgym.integrations.openenv.server import serve as serve_env
-from agentsgym.runs.sources import parse_overrides
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
 
@@ -51,10 +50,10 @@ def serve(
 
         agentsgym serve ALFWorld --workers 2 --sessions 16
 
-        agentsgym serve TwentyQuestions hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
+        agentsgym serve TwentyQuestions env_config.hints=3 --host 0.0.0.0 --token-env SERVE_TOKEN
     """
     import_from_here(name)
-    given = parse_overrides(settings or ())
+    given = env_config_of(settings)
     if workers is not None:
         given["workers"] = workers
     token = read_key(token_env)

@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
 from agentsgym.agents.scripted import available_agents
 from agentsgym.cli.console import BAD_USAGE, fail, print_json, print_table, quiet_libraries, tell
-from agentsgym.cli.options import split_settings
-from agentsgym.cli.players import PlayOptions
+from agentsgym.cli.players import Players
 from agentsgym.cli.tables import FINDING, compared, plain_data, share, wide_table
 from agentsgym.evaluation import Comparison, Evaluation, Information, Played, compare, information
 from agentsgym.runs import RunConfig
@@ -20,6 +18,8 @@ from agentsgym.runs.from_config import make_env
 from agentsgym.runs.settings import SCRIPTED
 from agentsgym.runs.suites import Suite, check_names, load_suite, place_of, play_suite
 from agentsgym.types.names import import_from_here
+
+_FIXED = ("env_config", "data", "eval.rollouts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,22 +33,25 @@ class GameFigures:
 
 
 def evaluate_suite(
-    source: str, given: dict[str, Any], options: PlayOptions, *, as_json: bool
+    source: str, players: Players, tasks: int | None, output: Path | None, *, as_json: bool
 ) -> None:
-    """Let the model, and those of --vs, play the suite; print their figures."""
+    """Let the model, and those of --vs, play the suite, or its first `tasks` of each game; print
+    their figures."""
     quiet_libraries()
 
-    suite = _suite(source, given, options)
-    model, others = options.models[0], options.models[1:]
-    run = options.first(suite.games[0].env, given)
-    runs = {model: run} | {name: options.other(name, run) for name in others}
+    suite = _suite(source, players)
+    model, others = players.models[0], players.models[1:]
+    run = players.first(suite.games[0].env)
+    runs = {model: run} | {name: players.other(name, run) for name in others}
     for name, its_run in runs.items():
         _check_has_agent(suite, name, its_run)
     folders = ["model", "vs", *(f"vs-{number}" for number in range(2, len(others) + 1))]
-    output = options.output
+    seed = players.given.get("eval.seed", 0)
     first, *second = (
-        _play(suite, name, runs[name], options, output and (output / folder if others else output))
-        for name, folder in zip(options.models, folders, strict=False)
+        _play(
+            suite, name, runs[name], seed, tasks, output and (output / folder if others else output)
+        )
+        for name, folder in zip(players.models, folders, strict=False)
     )
     figures = {name: _figures(suite, run, name, one) for name, one in first.items()}
     versus = {name: _differences(first, one) for name, one in zip(others, second, strict=True)}
@@ -65,7 +68,7 @@ def evaluate_suite(
     if as_json:
         print_json(data)
     else:
-        part = ", in part" if options.tasks is not None else ""
+        part = ", in part" if tasks is not None else ""
         print_table(suite_table(f"{model} on {suite.name} ({suite.digest}){part}", figures))
         for name, games in versus.items():
             print_table(_comparison(model, name, games))
@@ -74,18 +77,17 @@ def evaluate_suite(
             raise fail("every rollout failed")
 
 
-def _suite(source: str, given: dict[str, Any], options: PlayOptions) -> Suite:
+def _suite(source: str, players: Players) -> Suite:
     """The suite, checked."""
-    for key in split_settings(given)[0]:
-        raise fail(f"a suite fixes the settings of its games; leave out {key}", BAD_USAGE)
-    if {"eval.rollouts", "eval.rollouts_per_task"} & options.settings.keys():
-        raise fail(
-            "a suite fixes its rollouts; leave out --rollouts and --rollouts-per-task (--tasks "
-            "takes the first tasks of each game)",
-            BAD_USAGE,
-        )
+    for key in players.given:
+        if key.startswith(_FIXED):
+            raise fail(
+                f"a suite fixes the settings and rollouts of its games; leave out {key} (--tasks "
+                "takes the first tasks of each game)",
+                BAD_USAGE,
+            )
     suite = load_suite(source)
-    if options.trust:
+    if players.trust:
         import_from_here(*(game.env for game in suite.games))
     else:
         check_names(suite)
@@ -101,16 +103,15 @@ def _check_has_agent(suite: Suite, name: str, run: RunConfig) -> None:
 
 
 def _play(
-    suite: Suite, name: str, run: RunConfig, options: PlayOptions, output: Path | None
+    suite: Suite, name: str, run: RunConfig, seed: int, tasks: int | None, output: Path | None
 ) -> dict[str, Played]:
     """What the model played, by game."""
-    seed = options.settings.get("eval.seed", 0)
     with contestant(name, run, seed=seed, note=tell) as player:
         results = play_suite(
             suite,
             player,
             seed=seed,
-            most_tasks=options.tasks,
+            most_tasks=tasks,
             output=output,
             on_game=lambda game: tell(f"{suite.name}: {game}"),
         )

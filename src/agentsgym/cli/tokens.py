@@ -16,10 +16,10 @@ from agentsgym.cli.options import (
     JsonOption,
     SettingsArgument,
     TrustOption,
-    split_settings,
+    given_settings,
 )
 from agentsgym.cli.players import evaluated_run
-from agentsgym.runs import RunConfig, parse_overrides
+from agentsgym.runs import RunConfig
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.models import Use, load_tokenizer_of, rendering
@@ -59,7 +59,7 @@ def tokens(
 
         agentsgym tokens my-model model.chat_template=training --json
     """
-    run = _run(model, env, parse_overrides(settings or ()), trust)
+    run = _run(model, env, given_settings(settings, ("env_config", "model")), trust)
     quiet_libraries()
     # The report says more than the warnings do.
     with _without_warnings("agentsgym.tokens.codec"):
@@ -77,7 +77,7 @@ def _run(model: str, env: str | None, options: dict[str, object], trust: bool) -
     if model.startswith((SCRIPTED, CHAT)):
         raise fail(f"{model} has no tokenizer of its own; name its model directory", BAD_USAGE)
     bare = env is None and not RunDirectory(Path(model)).is_run()
-    if bare and split_settings(options)[0]:
+    if bare and any(key.startswith("env_config") for key in options):
         raise fail("name the environment of these settings with --env", BAD_USAGE)
     return evaluated_run(model, _TALK if bare else env, options, trust=trust)
 

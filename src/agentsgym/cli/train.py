@@ -20,11 +20,11 @@ from agentsgym.cli.console import (
     quiet_libraries,
     shown,
 )
-from agentsgym.cli.options import TrustOption
+from agentsgym.cli.options import TrustOption, given_settings
 from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.envs import ConfigError
-from agentsgym.runs import RunConfig, load_config, load_run, parse_overrides, presets
+from agentsgym.runs import RunConfig, load_config, load_run, presets
 from agentsgym.runs.files import RunDirectory, Summary
 from agentsgym.runs.parts import part
 from agentsgym.runs.processes import (
@@ -189,7 +189,7 @@ def _config(
     arguments: list[str], how: Resume, from_scratch: bool, output: Path | None
 ) -> RunConfig:
     source = next((argument for argument in arguments[:1] if "=" not in argument), None)
-    overrides: dict[str, Any] = parse_overrides(arguments[0 if source is None else 1 :])
+    overrides = given_settings(arguments[0 if source is None else 1 :])
     if from_scratch:
         overrides["model"] = "tiny"
     if output is not None:

@@ -15,6 +15,7 @@ from helpers import child_environment
 
 pytestmark = pytest.mark.doors
 SOURCES = Path(__file__).parents[3] / "src"
+SHORT = ("TwentyQuestions", "env_config.max_steps_per_episode=2")
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def program(*arguments):
 def test_openenvs_own_client_plays_and_ctrl_c_ends_the_server():
     from openenv.core.generic_client import GenericEnvClient
 
-    with program("TwentyQuestions", "max_steps_per_episode=2", "--sessions", "1") as (server, url):
+    with program(*SHORT, "--sessions", "1") as (server, url):
         client = GenericEnvClient(base_url=url).sync()
         with client:
             first = client.reset(split="train", index=3)
@@ -50,8 +51,10 @@ def test_openenvs_own_client_plays_and_ctrl_c_ends_the_server():
 
 def test_a_model_is_evaluated_on_a_served_game():
     evaluate = [sys.executable, "-m", "agentsgym", "eval", "builtin:quickstart", "--env", "OpenEnv"]
-    with program("TwentyQuestions", "split=hints", "hints=2") as (_, url):
-        settings = [f"base_url={url}", "eval_split=eval", "eval_tasks=8"]
+    with program("TwentyQuestions", "env_config.split=hints", "env_config.hints=2") as (_, url):
+        settings = [
+            f"env_config.{key}" for key in (f"base_url={url}", "eval_split=eval", "eval_tasks=8")
+        ]
         done = subprocess.run(
             [*evaluate, *settings, "--rollouts", "8", "--threads", "1"],
             capture_output=True,
