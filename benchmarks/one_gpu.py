@@ -178,7 +178,7 @@ def train(model: str, args: argparse.Namespace) -> dict[str, Any]:
     if failed := sum(line["failed"] for line in lines):
         raise SystemExit(f"no figures: rollouts failed ({failed:g} as shares of the steps)")
     difference = [line["sampler/logp_difference"] for line in lines]
-    rollouts = config.train["per_device_train_batch_size"]
+    rollouts = config.train.given["per_device_train_batch_size"]
     seconds = common.median(np.diff(watch.ends).tolist() or [float("nan")])
     figures = {
         "steps": len(lines),

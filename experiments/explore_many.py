@@ -196,7 +196,7 @@ def figures(model: Any, tokenizer: Any, family: str, patterns: str) -> dict[str,
         for number in range(TASKS)
     ]
     engine = EmbeddedEngine(model.eval(), tokenizer, capacity=TASKS)
-    agent = DirectOutputAgent(engine, SamplingParams(PRESET.train["max_action_tokens"], 1.0))
+    agent = DirectOutputAgent(engine, SamplingParams(PRESET.train.max_action_tokens, 1.0))
     rollouts = play(rollout_requests(rows, TASKS, seed=0), agent, EnvPool(tokenizer))
     env = make("ExploreMany", None, config)
     best = np.mean([env.player_of(one.task_data).value() for one in rollouts])

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from trl import GRPOConfig
 
 from agentsgym.runs.settings import RunConfig
-from agentsgym.training.settings import OWN_TYPES, TrainSettings
+from agentsgym.training.settings import OwnSettings, TrainSection
 from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
 from agentsgym.types.settings import Section
 
@@ -100,6 +100,8 @@ def _sections(kind: type[Section], prefix: str) -> Iterator[str]:
     inner, rows = [], []
     for name, field in kind.model_fields.items():
         section = _section_of(field.annotation)
+        if section is TrainSection:
+            continue  # its tables stand below
         if section is not None:
             inner.append((section, f"{prefix}{name}."))
         if section is None or field.description:
@@ -116,20 +118,17 @@ def _section_of(annotation: Any) -> type[Section] | None:
     return next(sections, None)
 
 
-def _row(name: str, field: FieldInfo) -> str:
+def _row(name: str, field: FieldInfo, more: str = "") -> str:
     allowed = _value(field.annotation, field.metadata)
     default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
-    return _line(f"`{name}`", allowed, default, _text(field.description))
+    return _line(f"`{name}`", allowed, default, _text(field.description) + more)
 
 
 def _own_rows() -> Iterator[str]:
-    for field in dataclasses.fields(TrainSettings):
-        if _section_of(OWN_TYPES[field.name]) is None:
-            made = field.default_factory
-            default = field.default if made is dataclasses.MISSING else made()
-            belongs = BELONGS_TO.get(field.name)
-            text = field.metadata["help"] + (f" Has an effect {belongs}." if belongs else "")
-            yield _line(f"`{field.name}`", _value(OWN_TYPES[field.name]), _default(default), text)
+    for name, field in OwnSettings.model_fields.items():
+        if _section_of(field.annotation) is None:
+            effect = f" Has an effect {BELONGS_TO[name]}." if name in BELONGS_TO else ""
+            yield _row(name, field, effect)
 
 
 def _trl_rows() -> Iterator[str]:

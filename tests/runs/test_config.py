@@ -71,7 +71,7 @@ def test_only_true_and_false_are_booleans():
         ({"env": "E", "eval": 3}, "eval must be a mapping, got 3"),
         ({"env": "E", "seed": -1}, "seed .*, got -1"),
         ({"env": "E", "name": "a/b"}, "name "),
-        ({"env": "E", "train": {"seed": 1}}, "train.seed has another place in a run: set seed"),
+        ({"env": "E", "train": {"seed": 1}}, "unknown key 'train.seed'; set seed"),
     ],
 )
 def test_every_wrong_setting_is_named(data, message):
@@ -155,7 +155,7 @@ def test_the_named_environment_may_be_imported_and_no_other():
 def test_one_text_is_a_list_of_one_never_its_letters():
     train = {"stop_strings": "abc", "trust": "digit"}
     config = parse_config({"env": "E", "train": train})
-    assert config.train == {name: [value] for name, value in train.items()}
+    assert config.train.given == {name: [value] for name, value in train.items()}
     assert trusted(config) == ["digit"]
     with pytest.raises(ConfigError, match=r"^train\.stop_strings\.0 must be"):
         parse_config({"env": "E", "train": {"stop_strings": [2000.0]}})

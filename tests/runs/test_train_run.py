@@ -164,8 +164,8 @@ def test_time_limits_a_run(config):
 
 def test_a_run_that_only_time_limits_has_no_number_of_steps(config):
     progress = Notes()
-    timed = config(max_seconds=0.01, **{"train.max_steps": None, "train.learning_rate": 1e-2})
-    del timed.train["max_steps"]
+    timed = config(max_seconds=0.01, **{"train.learning_rate": 1e-2})
+    timed = timed.model_copy(update={"train": timed.train.changed({}, ["max_steps"])})
     train_run(timed, progress=progress)
     assert [(report.step, report.max_steps) for report in progress.reports] == [(1, None)]
     assert not any("max_seconds=N" in note for note in progress.notes)

@@ -16,12 +16,12 @@ from transformers import HfArgumentParser
 from trl import GRPOConfig, TrlParser
 
 from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.settings import TrainSettings
+from agentsgym.training.settings import OwnSettings
 from agentsgym.training.trl_settings import BELONGS_TO, EXPERTS, REFUSED
 
 ROOT = Path(__file__).parents[2]
 OF_TRL = {field.name: field for field in dataclasses.fields(GRPOConfig)}
-OURS = {field.name: field for field in dataclasses.fields(TrainSettings)}
+OURS = OwnSettings.model_fields
 HINTS = typing.get_type_hints(GRPOEnvConfig)
 SERVERS = {"urls": ["http://a:1", "http://b:2"], "key_env": "SOME_KEY"}
 

@@ -83,7 +83,7 @@ def _run(model: str, env: str | None, options: dict[str, object], trust: bool) -
 
 
 def _report(run: RunConfig) -> TokenReport:
-    use = Use(training=False, device="cpu", trust=run.train.get("trust") is True)
+    use = Use(training=False, device="cpu", trust=run.train.trust is True)
     tokenizer = load_tokenizer_of(run.model, use)
     env = None if run.env == _TALK else make_env(run)
     return check_tokens(tokenizer, rendering(run.model, tokenizer), env)

@@ -239,7 +239,7 @@ def _show(summary: Summary, config: RunConfig) -> None:
             f"[bold]{shown(resume_command(config))}[/]"
         )
         return
-    most = config.train.get("max_steps")
+    most = config.train.max_steps
     steps = f"{summary.steps} of {most}" if most else str(summary.steps)
     out.print(f"Training ended after {steps} steps: {shown(str(summary.stop_reason))}.")
     out.print(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from agentsgym.types.names import ConfigError
 from agentsgym.types.protocols import Gather
@@ -41,6 +41,8 @@ MOST_SERVERS = 1024
 class EngineSettings(Section):
     """The section `engine`: what samples the actions, and where it runs. In a file a plain text is
     its `name`."""
+
+    main_key = "name"
 
     name: Text | None = Field(
         default=None,
@@ -80,11 +82,6 @@ class EngineSettings(Section):
         "environment.",
     )
     launch_args: Texts = Field(default_factory=list, description="More arguments of the command.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_text_is_the_name(cls, values: Any) -> Any:
-        return {"name": values} if isinstance(values, str) else {} if values is None else values
 
     @property
     def reaches_out(self) -> bool:

@@ -188,7 +188,8 @@ class Source:
         train = self.settings.get("train")
         if not isinstance(train, dict):
             return None
-        return str(train.get("advantage_estimator", TrainSettings.advantage_estimator))
+        default = TrainSettings.model_fields["advantage_estimator"].default
+        return str(train.get("advantage_estimator", default))
 
     def overview(self) -> Json:
         """Everything but the rollouts: summary, configuration and metrics; `problems` has a

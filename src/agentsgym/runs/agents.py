@@ -64,9 +64,9 @@ def evaluated_agents(
         with closing(make_engine(settings, parts, training=False)) as engine:
             most = _SPEECH_TOKENS if engine.tokenizer is None else ACTION_TOKENS
             sampling = SamplingParams(
-                run.train.get("max_action_tokens", most),
+                run.train.given.get("max_action_tokens", most),
                 run.eval.temperature,
-                stop=tuple(run.train.get("stop_strings", ())),
+                stop=tuple(run.train.stop_strings),
             )
             agent = DirectOutputAgent(engine, sampling, seed=seed)
             yield lambda env: agent
@@ -120,5 +120,5 @@ def _served(run: RunConfig, policy: Policy) -> ModelToServe:
     if is_adapted(model):
         model = merged(model)
         model.config._name_or_path = ""
-    context = run.train.get("max_rollout_tokens")
+    context = run.train.max_rollout_tokens
     return ModelToServe(model, policy.tokenizer, resolve_dtype(run.model.precision), context)

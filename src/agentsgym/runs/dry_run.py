@@ -49,8 +49,9 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
     if warm_starts(config) or config.model.path == TINY:
         warm_start_of(config)
     name = "per_device_train_batch_size"
-    own = config.train.get(name, GRPOEnvConfig.per_device_train_batch_size)
-    train = {**config.train, name: own * launch.processes if type(own) is int else own}
+    own = config.train.given.get(name, GRPOEnvConfig.per_device_train_batch_size)
+    together = own * launch.processes if type(own) is int else own
+    train = config.train.changed({name: together})
     try:
         settings = train_settings(on_any_machine(config.model_copy(update={"train": train})))
     except ConfigError as error:
@@ -115,7 +116,7 @@ def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, s
     changes = {
         "model": plain.model.model_copy(update=section),
         "env_config": {**config.env_config, "max_steps_per_episode": turns},
-        "train": {k: v for k, v in plain.train.items() if k not in _LEFT_OUT} | _TRAIN,
+        "train": plain.train.changed(_TRAIN, _LEFT_OUT),
         "warm_start": warm,
         "eval": config.eval.model_copy(update={"rollouts": 2, "rollouts_per_task": 1}),
         "max_seconds": None,

@@ -89,10 +89,9 @@ def _guess(config: RunConfig, settings: "GRPOEnvConfig") -> int:
 
 def on_any_machine(config: RunConfig) -> RunConfig:
     """The configuration without what needs a GPU or a server, to fill in all other settings."""
-    train = {key: value for key, value in config.train.items() if key not in _HARDWARE}
     plain = {"dtype": "float32", "quantization": None, "attn_implementation": None}
     changes: dict[str, Any] = {
-        "train": {**train, "use_cpu": True},
+        "train": config.train.changed({"use_cpu": True}, _HARDWARE),
         "model": config.model.model_copy(update=plain),
         "engine": EngineSettings(capacity=config.engine.capacity),
         "ray": RaySettings(),
@@ -154,7 +153,7 @@ def _needs(
     trained: int,
 ) -> dict[str, int]:
     """Bytes of one process alone by what needs them, without its peak."""
-    device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
+    device = device_in_use(use_cpu=bool(config.train.use_cpu))
     item = 4 if str(dtype_of(config.model, device)) == "torch.float32" else 2
     adapted = config.model.lora is not None
     frozen = _QUANTIZED.get(config.model.quantization or "", item) * size if adapted else 0

@@ -114,7 +114,7 @@ class Contestant:
             trusted(place),
             template_options=self._rendering(tokenizer_of(agent)),
         )
-        limit = self.run.train.get("max_rollout_tokens")
+        limit = self.run.train.max_rollout_tokens
         mine = [replace(request, max_rollout_tokens=limit) for request in requests]
         if output is None:
             return evaluate_requests(mine, agent, pool, seed=seed)
@@ -161,7 +161,7 @@ class Contestant:
             "tasks_digest": hashlib.blake2b(text, digest_size=16).hexdigest(),
             "sampling": None if sampling is None else dataclasses.asdict(sampling),
             "template": rendering(run.model, tokenizer_of(agent)),
-            "max_rollout_tokens": run.train.get("max_rollout_tokens"),
+            "max_rollout_tokens": run.train.max_rollout_tokens,
             "model": run.model.model_dump(),
             "weights": weights_digest(run.model.path),
             "engine": run.engine.model_dump(),

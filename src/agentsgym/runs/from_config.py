@@ -19,6 +19,7 @@ from agentsgym.runs.models import check_machine, check_name, device_in_use, dtyp
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.trust import trusted
+from agentsgym.training.settings import ELSEWHERE
 from agentsgym.types.names import unknown_key
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     from agentsgym.training import GRPOEnvConfig
 
     names = {field.name for field in dataclasses.fields(GRPOEnvConfig) if field.init}
-    for key in config.train.keys() - names:
-        raise ConfigError(unknown_key(key, names, "train."))
+    for key in config.train.given.keys() - names:
+        raise ConfigError(unknown_key(key, names - ELSEWHERE.keys(), "train."))
     path = config.model.path
     if path.startswith((CHAT, SCRIPTED)):
         raise ConfigError(
@@ -87,14 +88,14 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
             f"name, builtin:NAME or tiny (agentsgym eval {path} evaluates it)"
         )
     check_name(config.model)
-    device = device_in_use(use_cpu=bool(config.train.get("use_cpu")))
+    device = device_in_use(use_cpu=bool(config.train.use_cpu))
     check_machine(config.model, device)
     _check_gpus(device)
     values = {
         **_DEFAULTS,
         "run_name": config.directory.name,
         "project": "agentsgym",
-        **config.train,
+        **config.train.given,
         **_sharing(config),
         **_precision(config, device),
         **chat_settings(config.model),
@@ -108,10 +109,10 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     if "max_steps" not in values and "num_train_epochs" not in values:
         if config.max_seconds is None:
             raise ConfigError("nothing ends this run: set train.max_steps or max_seconds")
-        values |= {"max_steps": NO_LIMIT, **_endless_schedule(config.train)}
+        values |= {"max_steps": NO_LIMIT, **_endless_schedule(config.train.given)}
     _check_ready(config.engine)
     try:
-        settings = GRPOEnvConfig(**values)
+        settings = GRPOEnvConfig.of_read(**values)
         get_reporting_integration_callbacks(settings.report_to)  # refuses an unknown one
     except Exception as error:  # TRL and transformers raise many kinds of errors for bad values
         text = " ".join(str(error).split())
@@ -193,7 +194,7 @@ def _precision(config: RunConfig, device: str) -> dict[str, Any]:
     which accelerate lets train together only so."""
     dtype = str(dtype_of(config.model, device))
     chosen = {"bf16": dtype == "torch.bfloat16", "fp16": dtype == "torch.float16"}
-    on_cpu = config.train.get("use_cpu", device == "cpu")
+    on_cpu = device == "cpu" if config.train.use_cpu is None else config.train.use_cpu
     return chosen | ({"use_cpu": on_cpu} if chosen["bf16"] or processes_started() > 1 else {})
 
 

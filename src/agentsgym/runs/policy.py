@@ -64,8 +64,8 @@ def load_trained(config: RunConfig, folder: Path) -> Policy:
 
 
 def _use(config: RunConfig, training: bool) -> Use:
-    device = device_in_use(use_cpu=training and bool(config.train.get("use_cpu")))
-    return Use(training=training, device=device, trust=config.train.get("trust") is True)
+    device = device_in_use(use_cpu=training and bool(config.train.use_cpu))
+    return Use(training=training, device=device, trust=config.train.trust is True)
 
 
 def load_tokenizer(config: RunConfig) -> Any:

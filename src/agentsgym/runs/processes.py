@@ -94,7 +94,7 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
             "set distributed: zero2"
         )
     for key in SHARING:
-        if config.distributed != "ddp" and config.train.get(key):
+        if config.distributed != "ddp" and config.train.given.get(key):
             yield f"distributed: {config.distributed} sets train.{key}; leave one of them out"
     for url in engine.urls:
         if engine.urls.count(url) > 1:

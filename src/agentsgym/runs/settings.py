@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.files.rollouts import KeepRollouts
-from agentsgym.training.settings import RaySettings, read_own
+from agentsgym.training.settings import RaySettings, TrainSection
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count, NotNegative, Positive, Section, Seed, Text, read
 from agentsgym.types.text import MASK, masked, remember_secret, secrets_in
@@ -61,6 +61,8 @@ class LoraSettings(Section):
 class ModelSettings(Section):
     """The section `model`. In a file a plain text is its `path`."""
 
+    main_key = "path"
+
     path: Text = Field(
         default=TINY,
         description="A model directory, an adapter directory or a hub name, builtin:NAME for a "
@@ -91,11 +93,6 @@ class ModelSettings(Section):
     quantization: Literal["4bit", "8bit"] | None = Field(
         default=None, description="Load the frozen base in fewer bits; needs lora and a GPU."
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _a_text_is_the_path(cls, values: Any) -> Any:
-        return {"path": values} if isinstance(values, str) else values
 
     @field_validator("chat_template")
     @classmethod
@@ -148,24 +145,6 @@ class DataSettings(Section):
     eval: str | None = Field(default=None, description="File of the evaluation tasks.")
 
 
-# Fields of GRPOEnvConfig that have another place in a run.
-_NOT_IN_TRAIN = {
-    "seed": "set seed",
-    "output_dir": "set output_dir",
-    "resume_from_checkpoint": "use --resume RUN_DIR on the command line",
-    "eval_temperature": "set eval.temperature",
-    "eval_rollouts": "set eval.rollouts_per_task",
-    "engine": "it is a section of its own: engine.urls, engine.capacity, …",
-    "ray": "it is a section of its own: ray.workers, ray.resources",
-    "bf16": "set model.dtype=bfloat16, or float32",
-    "fp16": "set model.dtype=float16",
-    "chat_template": "set model.chat_template",
-    "chat_template_kwargs": "set model.chat_template_kwargs",
-    "trust_remote_code": "a run never executes a model's own code",
-    "model_init_kwargs": "its settings are in the section model (model.dtype, …)",
-}
-
-
 class RunConfig(Section):
     """A training run."""
 
@@ -187,9 +166,7 @@ class RunConfig(Section):
     data: DataSettings = Field(default_factory=DataSettings)
     keep_rollouts: KeepRollouts = Field(default_factory=KeepRollouts)
     ray: RaySettings = Field(default_factory=RaySettings)
-    train: dict[str, Any] = Field(
-        default_factory=dict, description="The trainer's settings, see below."
-    )
+    train: TrainSection = Field(default_factory=TrainSection)
     eval: EvalSettings = Field(default_factory=EvalSettings)
     signal_check: bool = Field(
         default=True,
@@ -220,14 +197,6 @@ class RunConfig(Section):
     output_dir: Path | None = Field(
         default=None, strict=False, description="The run's directory; None: runs/NAME."
     )
-
-    @field_validator("train")
-    @classmethod
-    def _train(cls, train: dict[str, Any]) -> dict[str, Any]:
-        for key, instead in _NOT_IN_TRAIN.items():
-            if train.get(key) is not None:
-                raise ConfigError(f"train.{key} has another place in a run: {instead}")
-        return train | read_own(train, "train.")
 
     @property
     def directory(self) -> Path:

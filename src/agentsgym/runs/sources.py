@@ -13,9 +13,8 @@ from agentsgym.runs.files import DamagedFile, RunDirectory, read_summary
 from agentsgym.runs.files.atomic import read_bytes
 from agentsgym.runs.settings import RunConfig, parse_config
 from agentsgym.types.names import ConfigError
+from agentsgym.types.settings import Section
 
-# Sections that a plain text may stand for, and the key that it is.
-_MAIN_KEYS = {"engine": "name", "model": "path"}
 # YAML 1.1 reads 1e-4 as text, because it requires a point and a sign; users mean the number.
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 
@@ -84,8 +83,13 @@ def parse_override(argument: str) -> tuple[str, Any]:
     return key, _parsed(text, f"the value of {key}")
 
 
-def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with each dotted key set; missing mappings on the way are created.
+def merge(
+    base: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    section: type[Section] | None = RunConfig,
+) -> dict[str, Any]:
+    """`base`, values of a `section`, with each dotted key set; missing mappings on the way are
+    created.
 
     Where a text stands for a section (`model`), it is the section's main key: `model.lora.r=8`
     keeps it. `model=PATH` keeps the section's other keys but the revision of the former path.
@@ -94,17 +98,25 @@ def merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, An
     for key, value in overrides.items():
         head, _, rest = key.partition(".")
         before = merged.get(head)
-        if isinstance(before, str) and head in _MAIN_KEYS:
-            before = {_MAIN_KEYS[head]: before}
+        inner = _inner(section, head)
+        if isinstance(before, str) and inner is not None and inner.main_key:
+            before = {inner.main_key: before}
         if rest:
             if not isinstance(before or {}, Mapping):
                 raise ConfigError(f"{key}: {head} is {before!r}, which has no keys")
-            merged[head] = merge(before or {}, {rest: value})
+            merged[head] = merge(before or {}, {rest: value}, inner)
         elif head == "model" and isinstance(value, str) and isinstance(before, Mapping):
             merged[head] = {**before, "path": value, "revision": None}
         else:
             merged[head] = value
     return merged
+
+
+def _inner(section: type[Section] | None, name: str) -> type[Section] | None:
+    """The section `name` of a section, if it is one."""
+    field = None if section is None else section.model_fields.get(name)
+    kind = None if field is None else field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agentsgym.runs.pretrained import in_hub_cache, is_adapter
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
 from agentsgym.runs.sources import flat
-from agentsgym.training.settings import OWN_TYPES
+from agentsgym.training.settings import OwnSettings
 from agentsgym.types import Trust, is_under, with_modules_of
 from agentsgym.types.names import import_from_here, is_foreign, real_path
 
@@ -36,20 +36,20 @@ _FILES = r"train\.(deepspeed|fsdp_config|accelerator_config)"
 
 def trusted(config: RunConfig) -> Trust:
     """What the rows of a run may name: what `train.trust` says, and its environment's module."""
-    return with_modules_of(config.train.get("trust") or False, config.env)
+    return with_modules_of(config.train.trust, config.env)
 
 
 def with_trust(config: RunConfig) -> RunConfig:
     """The configuration under `--trust`."""
-    return config.model_copy(update={"train": {**config.train, "trust": True}})
+    return config.model_copy(update={"train": config.train.changed({"trust": True})})
 
 
 def foreign_code(config: RunConfig) -> list[str]:
     """The dotted paths outside the package that a configuration names: its environment, its
     estimator, and a member of each module that rows may name."""
-    modules = config.train.get("trust") or ()
+    modules = config.train.trust
     members = [] if isinstance(modules, bool) else [f"{module}.*" for module in modules]
-    names = [config.env, str(config.train.get("advantage_estimator") or ""), *members]
+    names = [config.env, config.train.advantage_estimator, *members]
     return [name for name in dict.fromkeys(names) if is_foreign(name)]
 
 
@@ -93,7 +93,7 @@ def _reaches(key: str, settings: Mapping[str, Any]) -> bool:
         return True
     texts = [one for one in (value if isinstance(value, list) else [value]) if type(one) is str]
     is_place = re.fullmatch(_FILES, key) or any(set("/\\~") & set(text) for text in texts)
-    is_trl = key.startswith("train.") and key.split(".")[1] not in OWN_TYPES
+    is_trl = key.startswith("train.") and key.split(".")[1] not in OwnSettings.model_fields
     return is_trl and bool(texts and is_place)
 
 
@@ -112,7 +112,7 @@ def _reads_model(config: RunConfig) -> bool:
     """Whether a resumed run still needs the model it began with, as the base of an adapter, as the
     reference, or because there is no checkpoint."""
     stored = RunDirectory(config.directory).last_checkpoint()
-    return stored is None or is_adapter(stored[1]) or bool(config.train.get("beta"))
+    return stored is None or is_adapter(stored[1]) or bool(config.train.beta)
 
 
 def _is_in(place: str, directory: Path) -> bool:

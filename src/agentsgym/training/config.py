@@ -2,28 +2,51 @@
 
 import json
 import warnings
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field, make_dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from pydantic import create_model
 from trl import GRPOConfig
 
 from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
 from agentsgym.generation.factory import choose
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.masks import bounds_of
-from agentsgym.training.settings import OWN_TYPES, TRAIN_CAPACITY, TrainSettings, values_section
+from agentsgym.training.settings import TRAIN_CAPACITY, OwnSettings
 from agentsgym.training.trl_settings import refuse_settings, refuse_without_effect, trl_types
-from agentsgym.types.settings import read
+from agentsgym.types.settings import Section, read
 from agentsgym.types.text import masked
 
 # Optimizers that want something else of every backward pass or evaluation than we do.
 _OTHER_OPTIMIZERS = ("lomo", "adalomo", "schedule_free")
-_VALUES = values_section(trl_types() | OWN_TYPES)
+
+
+def _values_of_trl() -> type[Section]:
+    """A section that checks TRL's values; none of them is required."""
+    fields: Any = {name: (kind, None) for name, kind in trl_types().items()}
+    return create_model("ValuesOfTrl", __base__=Section, **fields)
+
+
+def _fields_of(section: type[Section]) -> type:
+    """A dataclass with the fields of a section, as transformers reads them."""
+    made = []
+    for name, each in section.model_fields.items():
+        key = "default_factory" if each.default_factory else "default"
+        default: Any = {key: getattr(each, key)}
+        made.append((name, each.annotation, field(metadata={"help": each.description}, **default)))
+    return make_dataclass(section.__name__, made, kw_only=True)
+
+
+_VALUES = _values_of_trl()
+if TYPE_CHECKING:
+    _Own = OwnSettings
+else:
+    _Own = _fields_of(OwnSettings)
 
 
 @dataclass
-class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
+class GRPOEnvConfig(_Own, GRPOConfig):  # type: ignore[misc]
     """Settings of `GRPOEnvTrainer`.
 
     TRL's names keep their meaning; `per_device_train_batch_size` counts rollouts,
@@ -41,6 +64,17 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
         default=0.0, metadata={"help": "Weight of the experts' load-balancing loss."}
     )
 
+    _own_is_read = False
+
+    @classmethod
+    def of_read(cls, **values: Any) -> Self:
+        """A configuration of values of which those of ours were read before, as a run's are: only
+        TRL's are still checked, and all against each other."""
+        config = cls.__new__(cls)
+        config._own_is_read = True
+        cls.__init__(config, **values)
+        return config
+
     def __post_init__(self) -> None:
         if getattr(self, "bf16", None) is None and not self.fp16:
             self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
@@ -53,10 +87,11 @@ class GRPOEnvConfig(TrainSettings, GRPOConfig):  # type: ignore[misc]
 
     def _read_values(self) -> None:
         """Check types and ranges, and bring what YAML or a command line gives into their shape."""
-        names = [each.name for each in fields(self) if each.name in _VALUES.model_fields]
-        values = read(_VALUES, {name: getattr(self, name, None) for name in names})
-        for name in OWN_TYPES:
-            setattr(self, name, getattr(values, name))
+        read(_VALUES, {name: getattr(self, name, None) for name in _VALUES.model_fields})
+        if not self._own_is_read:
+            given = {name: getattr(self, name) for name in OwnSettings.model_fields}
+            for name, value in read(OwnSettings, given):
+                setattr(self, name, value)
         kwargs: Any = self.chat_template_kwargs
         if isinstance(kwargs, str):  # newer versions of transformers read the JSON themselves
             self.chat_template_kwargs: dict[str, Any] | None = json.loads(kwargs)

@@ -15,7 +15,7 @@ from pydantic import Field
 from trl import GRPOConfig
 
 from agentsgym.training.loss.losses import LOSSES
-from agentsgym.training.settings import OWN_TYPES
+from agentsgym.training.settings import OwnSettings
 from agentsgym.types.settings import Count, NotNegative, Positive, Seed, Share
 
 _NOT_HERE = (
@@ -188,7 +188,7 @@ def trl_types() -> dict[str, Any]:
     """The types of TRL's fields: those with a range here, and plain ones as TRL declares them."""
     hints = typing.get_type_hints(GRPOConfig)
     types = {}
-    for name in _TRL_FIELDS.keys() - OWN_TYPES.keys():
+    for name in _TRL_FIELDS.keys() - OwnSettings.model_fields.keys():
         plain = {*(typing.get_args(hints[name]) or (hints[name],))} <= _PLAIN
         types[name] = hints[name] if plain and name != "fsdp" else Any  # a text, too
     return types | {name: kind for name, kind in _RANGES.items() if name in _TRL_FIELDS}

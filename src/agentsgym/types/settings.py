@@ -7,7 +7,7 @@ help; `read` checks values against it. Nothing is converted: a text is no number
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -54,13 +54,17 @@ class Section(BaseModel):
     """A section of settings. An unknown key is refused with the most similar allowed ones."""
 
     model_config = STRICT
+    main_key: ClassVar[str | None] = None
+    """The key that a plain text in place of the section is."""
 
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, values: Any) -> Any:
+        if cls.main_key and (values is None or isinstance(values, str)):
+            return {} if values is None else {cls.main_key: values}
         if isinstance(values, Mapping):
             allowed = [field.alias or name for name, field in cls.model_fields.items()]
-            for key in values:
+            for key in () if cls.model_config.get("extra") == "allow" else values:
                 if key not in allowed:
                     raise PydanticCustomError(_UNKNOWN, "", {"key": str(key), "allowed": allowed})
         elif not isinstance(values, cls):

@@ -17,7 +17,7 @@ from agentsgym.runs.from_config import run_tasks
 from agentsgym.runs.models import model_place
 from agentsgym.runs.settings import DataSettings
 from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.settings import OWN_TYPES, read_own
+from agentsgym.training.settings import OwnSettings
 from agentsgym.types import Trust, with_modules_of
 from agentsgym.types.names import unknown_key
 from agentsgym.types.settings import Count, Section, read
@@ -57,7 +57,7 @@ class AgentsgymArgs(BaseModel):
 
 
 _ALL = {each.name for each in dataclasses.fields(GRPOEnvConfig) if each.init}
-OWN_SETTINGS = frozenset(OWN_TYPES)
+OWN_SETTINGS = frozenset(OwnSettings.model_fields)
 """The fields of `GRPOEnvConfig` that TRL does not have."""
 
 
@@ -87,7 +87,8 @@ class AxolotlSection(Section):
             raise ConfigError(unknown_key(str(key), names | here, "agentsgym."))
         section = read(cls, {key: data[key] for key in data if key in here}, "agentsgym.")
         settings = {key: value for key, value in data.items() if key in names}
-        settings |= read_own(settings, "agentsgym.")
+        own = {key: value for key, value in settings.items() if key in OWN_SETTINGS}
+        settings |= read(OwnSettings, own, "agentsgym.").given
         return section.model_copy(update={"settings": settings})
 
     @property
