@@ -49,7 +49,7 @@ def test_an_environment_is_played_with_its_settings(invoke, tokenizers):
     [
         (("missing/tokenizer/here",), 2, "missing/tokenizer/here"),
         (("agent:random",), 2, "no tokenizer"),
-        (("plain", "arms=3"), 2, "--env"),
+        (("plain", "env_config.arms=3"), 2, "--env"),
         (("plain", "--env", "Nonesuch"), 2, "Nonesuch"),
         (("plain", "model.chat_template=training"), 2, "no chat template"),
         (("plain", "model.chat_template=missing.jinja"), 2, "missing.jinja"),

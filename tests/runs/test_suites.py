@@ -169,7 +169,7 @@ def test_models_of_a_suite_are_compared(invoke, tmp_path):
     ("more", "message"),
     [
         (["--suite", "none"], "neither a file nor a suite; suites: explore"),
-        (["--suite", "explore", "arms=3"], "leave out arms"),
+        (["--suite", "explore", "env_config.arms=3"], "leave out env_config.arms"),
         (["--suite", "explore", "--vs", "agent:nobody"], "no game of the suite explore has"),
         (
             ["--env", "Bandit", "--vs", "agent:never", "--vs", "agent:random"],

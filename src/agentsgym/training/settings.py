@@ -82,128 +82,124 @@ class RaySettings(Section):
     )
 
 
+def setting(default: Any, help: str) -> Any:
+    """The field of a setting; a callable default makes the value."""
+    key = "default_factory" if callable(default) else "default"
+    values: Any = {key: default}
+    return Field(description=help, **values)
+
+
 class TrainSettings(Section):
     """The settings of ours that are in the section `train` of a run, too."""
 
-    advantage_estimator: str = Field(
-        default="grpo",
-        description="How credit is assigned: "
+    advantage_estimator: str = setting(
+        "grpo",
+        "How credit is assigned: "
         + "; ".join(f"'{e.name}', {e.help}" for e in ESTIMATORS.values())
         + "; or the dotted path of a function.",
     )
-    advantage_options: Options = Field(
-        default_factory=dict, description="Options of the estimator, or JSON of them."
-    )
-    scale_step_rewards: Literal["none", "batch"] = Field(
-        default="none",
-        description="'batch' divides each environment's step rewards by the standard deviation of "
+    advantage_options: Options = setting(dict, "Options of the estimator, or JSON of them.")
+    scale_step_rewards: Literal["none", "batch"] = setting(
+        "none",
+        "'batch' divides each environment's step rewards by the standard deviation of "
         "its final rewards in the batch, before credit is assigned.",
     )
-    train_on: Literal["rollout", "steps"] = Field(
-        default="rollout",
-        description="'rollout': one row where the context only grows; 'steps': a row per step.",
+    train_on: Literal["rollout", "steps"] = setting(
+        "rollout", "'rollout': one row where the context only grows; 'steps': a row per step."
     )
-    ratio_scope: Literal["token", "step", "rollout"] = Field(
-        default="token",
-        description="Scope of the importance ratio: 'token', each token has a ratio of its own; "
+    ratio_scope: Literal["token", "step", "rollout"] = setting(
+        "token",
+        "Scope of the importance ratio: 'token', each token has a ratio of its own; "
         "'step', the mean over the tokens of one action; 'rollout', the mean over all agent tokens "
         "of the rollout. The loss 'vespo' always takes the rollout's.",
     )
-    sampler_correction: Literal["truncate", "none"] = Field(
-        default="truncate",
-        description="Correct for an engine whose probabilities differ from the trainer's: "
+    sampler_correction: Literal["truncate", "none"] = setting(
+        "truncate",
+        "Correct for an engine whose probabilities differ from the trainer's: "
         "'truncate' the token's ratio at `sampler_cap`, or 'none'.",
     )
-    sampler_cap: Positive = Field(default=2.0, description="See sampler_correction.")
-    off_policy_masks: Bounds = Field(
-        default_factory=dict,
-        description="What has weight 0 in the policy loss because policy and sampler are too far "
+    sampler_cap: Positive = setting(2.0, "See sampler_correction.")
+    off_policy_masks: Bounds = setting(
+        dict,
+        "What has weight 0 in the policy loss because policy and sampler are too far "
         "apart there: masks with their bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON "
         "of them. docs/credit.md has the table.",
     )
-    train_truncated_actions: bool = Field(
-        default=True,
-        description="Whether actions that the token cap cut off carry loss. If not, they are mere "
+    train_truncated_actions: bool = setting(
+        True,
+        "Whether actions that the token cap cut off carry loss. If not, they are mere "
         "context: in no loss, KL, entropy bonus or denominator.",
     )
-    zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = Field(
-        default="keep",
-        description="Groups whose advantages are all zero: 'keep' them, 'drop' them from the "
+    zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = setting(
+        "keep",
+        "Groups whose advantages are all zero: 'keep' them, 'drop' them from the "
         "loss's denominators, 'resample' them with other tasks, or 'replay' earlier groups in "
         "their place.",
     )
-    replay_max_age: Count = Field(
-        default=4, description="For how many generations 'replay' keeps groups."
-    )
-    max_resample_rounds: CountOrZero = Field(
-        default=2, description="How often 'resample' plays other tasks at most."
-    )
-    curriculum: Text | None = Field(
-        default=None,
-        description="A key of `task_data`, such as `family`, whose values divide the training "
+    replay_max_age: Count = setting(4, "For how many generations 'replay' keeps groups.")
+    max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
+    curriculum: Text | None = setting(
+        None,
+        "A key of `task_data`, such as `family`, whose values divide the training "
         "tasks into kinds: more tasks are drawn of those whose groups have signal. 'task': each "
         "task is a kind of its own. None: an epoch takes each task once.",
     )
-    teacher_model: Text | None = Field(
-        default=None,
-        description="A teacher that the agent's own tokens are distilled from: a model's directory "
+    teacher_model: Text | None = setting(
+        None,
+        "A teacher that the agent's own tokens are distilled from: a model's directory "
         "or name, or the URL of a vLLM server (docs/training.md).",
     )
-    teacher_key_env: Text | None = Field(
-        default=None, description="The environment variable that holds the key for such a server."
+    teacher_key_env: Text | None = setting(
+        None, "The environment variable that holds the key for such a server."
     )
-    distillation: Literal["reverse", "forward"] = Field(
-        default="reverse",
-        description="'reverse': KL from the policy to the teacher; 'forward': from the teacher to "
-        "the policy.",
+    distillation: Literal["reverse", "forward"] = setting(
+        "reverse",
+        "'reverse': KL from the policy to the teacher; 'forward': from the teacher to the policy.",
     )
-    distillation_weight: NotNegative = Field(
-        default=1.0,
-        description="Weight of that KL, a mean over the agent tokens of an optimizer step.",
+    distillation_weight: NotNegative = setting(
+        1.0, "Weight of that KL, a mean over the agent tokens of an optimizer step."
     )
-    policy_gradient: bool = Field(
-        default=True,
-        description="False: the advantages have no effect, the policy is distilled alone.",
+    policy_gradient: bool = setting(
+        True, "False: the advantages have no effect, the policy is distilled alone."
     )
-    max_action_tokens: Count = Field(default=ACTION_TOKENS, description="Token cap of one action.")
-    max_rollout_tokens: Count | None = Field(
-        default=None, description="Token cap of a row: what does not fit is not played."
+    max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
+    max_rollout_tokens: Count | None = setting(
+        None, "Token cap of a row: what does not fit is not played."
     )
-    stop_strings: Texts = Field(default_factory=list, description="Texts that end an action.")
-    token_records: CountOrZero = Field(
-        default=8,
-        description="Rollouts of each generation and process whose tokens are stored with the "
+    stop_strings: Texts = setting(list, "Texts that end an action.")
+    token_records: CountOrZero = setting(
+        8,
+        "Rollouts of each generation and process whose tokens are stored with the "
         "trainer's log-probabilities, importance ratios and entropies, for `agentsgym view`.",
     )
-    max_tokens_per_forward: Count = Field(
-        default=16384,
-        description="Tokens in one forward pass of the loss, a prefix that its rows share once; "
-        "bounds memory.",
+    max_tokens_per_forward: Count = setting(
+        16384,
+        "Tokens in one forward pass of the loss, a prefix that its rows share once; bounds memory.",
     )
-    loss_norm_tokens: Count | None = Field(
-        default=None, description="Denominator of 'dr_grpo'; None: max_rollout_tokens."
+    loss_norm_tokens: Count | None = setting(
+        None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."
     )
-    max_staleness: CountOrZero = Field(
-        default=0,
-        description="Up to how many generations sampling may be ahead of learning; no rollout is "
+    max_staleness: CountOrZero = setting(
+        0,
+        "Up to how many generations sampling may be ahead of learning; no rollout is "
         "older. 0: each generation is sampled and then learned from. More needs an engine that "
         "samples beside the optimizer, such as a launched server; sampler_correction corrects the "
         "ratio of what is older.",
     )
-    min_signal_share: Share = Field(
-        default=0.02,
-        description="Training stops when the share of groups with signal stays below this for "
+    min_signal_share: Share = setting(
+        0.02,
+        "Training stops when the share of groups with signal stays below this for "
         "`min_signal_patience` generations.",
     )
-    min_signal_patience: Count = Field(default=20, description="See min_signal_share.")
+    min_signal_patience: Count = setting(20, "See min_signal_share.")
     # In this order, a list of texts on the command line.
-    trust: Annotated[list[str] | str | bool, BeforeValidator(_trust)] = Field(
-        default=False,
-        description="What dataset rows may name besides registered environments: true, anything; "
+    trust: Annotated[list[str] | str | bool, BeforeValidator(_trust)] = setting(
+        False,
+        "What dataset rows may name besides registered environments: true, anything; "
         "or the modules whose classes they may name.",
     )
-    allow_truncated_sampling: bool = Field(
-        default=False, description="Train with top-p or top-k although that biases the ratio."
+    allow_truncated_sampling: bool = setting(
+        False, "Train with top-p or top-k although that biases the ratio."
     )
 
     @property
@@ -215,20 +211,17 @@ class TrainSettings(Section):
 class OwnSettings(TrainSettings):
     """All settings of ours in `GRPOEnvConfig`."""
 
-    engine: EngineSettings = Field(
-        default_factory=EngineSettings,
-        description="What samples the actions: the section `engine`, or its `name`.",
+    engine: EngineSettings = setting(
+        EngineSettings, "What samples the actions: the section `engine`, or its `name`."
     )
-    ray: RaySettings = Field(
-        default_factory=RaySettings, description="Actors that play the rollouts: the section `ray`."
-    )
-    chat_template: Literal["own", "training"] = Field(
-        default="own",
-        description="'own': the tokenizer's chat template; 'training': the one that TRL brings for "
+    ray: RaySettings = setting(RaySettings, "Actors that play the rollouts: the section `ray`.")
+    chat_template: Literal["own", "training"] = setting(
+        "own",
+        "'own': the tokenizer's chat template; 'training': the one that TRL brings for "
         "it, which only appends where the own one rewrites earlier turns.",
     )
-    eval_rollouts: Count = Field(default=1, description="Rollouts of an evaluation task.")
-    eval_temperature: NotNegative = Field(default=1.0, description="0 is greedy.")
+    eval_rollouts: Count = setting(1, "Rollouts of an evaluation task.")
+    eval_temperature: NotNegative = setting(1.0, "0 is greedy.")
 
 
 ELSEWHERE = {
