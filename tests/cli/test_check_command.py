@@ -33,6 +33,8 @@ def test_bad_usage_is_status_two_in_one_line(invoke):
 @pytest.mark.parametrize("command", [["train", "x.yaml"], ["eval", "x"], ["play", "Bandit"],
                                      ["check", "Bandit"]])  # fmt: skip
 def test_every_command_says_the_same_about_a_bad_setting(invoke, command):
+    bare = invoke(*command, "arms=3")
+    assert bare.exit_code == 2 and "environment is env_config.arms" in bare.stderr
     for arguments in (["arms"], ["arms=["]):
         result = invoke(*command, *arguments)
         assert result.exit_code == 2
