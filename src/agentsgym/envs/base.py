@@ -47,7 +47,8 @@ class MultistepEnv:
 
     trusts_tasks: bool = False
     """Whether a task may name any file, and not only those in the directories of the configuration;
-    only the caller decides it (`make(…, trust=True)`), never a dataset row."""
+    only the caller decides it (`make(…, trust=True)`, or for `run_trial` by handing the task over),
+    never a dataset row."""
 
     special_tokens_meant: ClassVar[bool] = False
     """Whether special tokens in the environment's texts are intended. By default they become

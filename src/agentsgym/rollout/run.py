@@ -79,14 +79,20 @@ def run_env(
     seed: int,
     all_steps: bool,
 ) -> RolloutBatch:
-    """Play an existing environment object (`MultistepEnv.run_trial`)."""
+    """Play an existing environment object (`MultistepEnv.run_trial`). The tasks are those of the
+    caller's own code, so they may name any file."""
     path, config = env.class_path, env.env_config
     rows = [
         {"env_class_path": path, "env_config": config, "task_data": task}
         for task in listed_tasks(env, tasks)
     ]
     requests = _requests(rows, num_rollouts, seed, None)
-    return _batch(_play([Assignment(env, r) for r in requests], agent), env.tokenizer, all_steps)
+    trusted, env.trusts_tasks = env.trusts_tasks, True
+    try:
+        rollouts = _play([Assignment(env, r) for r in requests], agent)
+    finally:
+        env.trusts_tasks = trusted
+    return _batch(rollouts, env.tokenizer, all_steps)
 
 
 def _requests(

@@ -191,9 +191,9 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     with pytest.raises(NoGames, match=r"none of the folders train, valid_seen"):
         make(data=str(tmp_path)).get_train_dataset()
     gone = str(tmp_path / "game.tw-pddl")
-    env = make()
-    env.trusts_tasks = True
+    env = make()  # run_trial trusts the paths of its caller, and the object only meanwhile
     batch = env.run_trial([{"game_file": gone}, {}], ScriptedAgent(["x"]))
+    assert not env.trusts_tasks
     assert f"there is no game {gone}" in batch.rollouts[0].error
     assert "task_data needs a 'game_file'" in batch.rollouts[1].error
     with pytest.raises(ConfigError, match=r"task_types.*pick_and_place_simple \(1\)"):

@@ -9,6 +9,7 @@ import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs.alfworld.engine import HouseholdGame
 from agentsgym.envs.alfworld.safety import RefusedGame, compiled
+from agentsgym.rollout import run
 
 AGENT = ScriptedAgent(["look", "help"])
 OVERVIEW = "{r.indefinite} {r.name or r.id}"
@@ -109,7 +110,7 @@ def test_names_that_would_be_read_as_formats_are_refused(task, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [0, 1], ids=["here", "in a worker"])
-def test_a_task_names_no_game_outside_the_allowed_directories(task, tmp_path, workers, monkeypatch):
+def test_a_row_names_no_game_outside_the_allowed_directories(task, tmp_path, workers, monkeypatch):
     games = tmp_path / "games"
     outside = changed(task, games, "grammar", OVERVIEW, OVERVIEW)["game_file"]
     inside = tmp_path / "inside"
@@ -120,10 +121,10 @@ def test_a_task_names_no_game_outside_the_allowed_directories(task, tmp_path, wo
         {"game_file": path}
         for path in (outside, f"{inside}/../games/game.tw-pddl", f"{inside}/link/game.tw-pddl")
     ]
-    env = agentsgym.make("ALFWorld", None, {"workers": workers})
-    for rollout in env.run_trial(tasks, AGENT).rollouts:
+    row = {"env_class_path": "ALFWorld", "env_config": {"workers": workers}}
+    for rollout in run([{**row, "task_data": data} for data in tasks], AGENT).rollouts:
         assert "PathRefused" in rollout.error
-    env = agentsgym.make("ALFWorld", None, {"workers": workers}, trust=True)
+    env = agentsgym.make("ALFWorld", None, row["env_config"])  # its caller names the files
     assert env.run_trial(tasks, AGENT)["step_rewards"] == [[0.0] * 50] * 3
 
 
