@@ -41,7 +41,7 @@ def test_the_reference_has_every_public_name():
     assert {"Rollout", "Episode", "Step", "Row", "StepSpan", "Engine"} <= set(
         documented["agentsgym.types"]
     )
-    assert {"EmbeddedEngine", "VLLMEngine"} <= set(documented["agentsgym.generation"])
+    assert "EmbeddedEngine" in documented["agentsgym.generation"]
 
 
 @pytest.fixture(scope="module")
