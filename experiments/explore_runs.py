@@ -143,7 +143,7 @@ def train(
 
     with tempfile.TemporaryDirectory() as folder:
         options = {
-            **load_config("explore", {}).train,
+            **load_config("explore", {}).train.given,
             "output_dir": folder,
             "max_steps": updates,
             "seed": seed,

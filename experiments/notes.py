@@ -172,7 +172,7 @@ def train(begun: WarmStartResult, estimator: str, seed: int, updates: int) -> tu
     env = environment(begun.tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         options = {
-            **load_config("explore", {}).train,
+            **load_config("explore", {}).train.given,
             "advantage_estimator": estimator,
             "output_dir": folder,
             "max_steps": updates,

@@ -196,7 +196,7 @@ def train(start: Path, lag: int, seed: int, variant: Variant) -> dict[str, Any]:
     curve = Curve()
     with tempfile.TemporaryDirectory() as folder:
         options = {
-            **load_config("explore", {}).train,
+            **load_config("explore", {}).train.given,
             "output_dir": folder,
             "max_steps": UPDATES,
             "per_device_train_batch_size": ROLLOUTS,
