@@ -253,9 +253,9 @@ def _sampled_by_vllm(
     requests: Sequence[Any],
     args: argparse.Namespace,
 ) -> dict[str, Any]:
-    from agentsgym.generation.settings import ServedModel
     from agentsgym.generation.vllm import VLLMEngine
     from agentsgym.generation.vllm.launcher import Device, VLLMServers
+    from agentsgym.generation.vllm.weight_files import ServedModel
 
     served = ServedModel(
         folder=model,
