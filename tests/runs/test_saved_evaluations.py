@@ -100,7 +100,10 @@ def test_another_evaluation_is_refused_and_nothing_is_lost(invoke, tmp_path):
     coin_eval(invoke, "-o", str(tmp_path))
     for more, message in (
         (["--seed", "1"], "in which seed is 0, not 1"),
-        (["env_config.explain_actions=false"], "in which env_config.explain_actions is True, not False"),
+        (
+            ["env_config.explain_actions=false"],
+            "in which env_config.explain_actions is True, not False",
+        ),
     ):
         other = coin_eval(invoke, "-o", str(tmp_path), *more)
         assert other.exit_code == 2 and message in " ".join(other.stderr.split())
