@@ -74,7 +74,6 @@ $(foreach door,$(filter-out $(DOORS),$(DOOR)),$(error no door is called $(door),
 MARKS ?=
 CHOSEN := -m "$(MARKS)"
 
-
 IN_openenv := .venv
 TESTS_openenv := $(CHOSEN) tests/integrations/with_openenv
 IN_ray := .venv

@@ -108,6 +108,25 @@ def test_a_training_whose_server_is_taken_over_ends(connect, learned, tmp_path):
     assert_samples(second, learned[0])
 
 
+def test_a_taken_server_stays_taken_if_its_holder_renewed_its_mark_at_that_moment(
+    connect, server, learned, tmp_path
+):
+    """The holder read its own mark before the other one wrote its."""
+    load(connect(), learned[0], tmp_path / "walnut")
+    second = connect(take_over=True)
+    theirs = version_of(server)
+
+    def write_over():
+        wait_until(lambda: version_of(server) != theirs)
+        set_version(server, theirs)
+
+    holder = threading.Thread(target=write_over)
+    holder.start()
+    load(second, learned[1], tmp_path / "hazel")
+    holder.join()
+    assert_samples(second, learned[1])
+
+
 def test_a_training_that_ends_lets_its_server_go(connect, learned, tmp_path):
     first = connect()
     load(first, learned[0], tmp_path / "walnut")
@@ -143,6 +162,10 @@ def test_the_server_of_a_training_that_was_killed_is_free_when_its_mark_has_not_
     assert "held by the training in there:/walnut" in caplog.text
     load(second, learned[1], tmp_path / "hazel")
     assert_samples(second, learned[1])
+
+
+def version_of(server):
+    return httpx.get(f"{server.url}/weight_info").json()["weight_version"]
 
 
 def set_version(server, text):

@@ -3,7 +3,6 @@
 A new engine is a class with `from_settings` and one entry here; docs/engines.md says what each is.
 """
 
-import importlib
 import logging
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,7 +10,7 @@ from typing import Any, Protocol
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import Engine, TrainableEngine, trainable
-from agentsgym.types.names import ConfigError
+from agentsgym.types.names import ConfigError, import_path
 
 logger = logging.getLogger(__name__)
 
@@ -142,8 +141,7 @@ def check_launch(settings: EngineSettings) -> None:
 
 def class_of(entry: EngineEntry) -> Any:
     """The entry's class, which is imported."""
-    module, _, name = entry.path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+    return import_path(entry.path, trust=True)
 
 
 def _made(entry: EngineEntry, settings: EngineSettings, parts: EngineParts) -> ClosableEngine:

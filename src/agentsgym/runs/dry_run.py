@@ -23,6 +23,7 @@ from agentsgym.warm_start.settings import CHAT, WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer
 
 _POSITIONS = 16384
+_LAYERS, _WIDTH = 2, 64
 _TRAIN: dict[str, Any] = {
     "max_steps": 1,
     "per_device_train_batch_size": 4,
@@ -123,7 +124,8 @@ def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, s
         "signal_check": False,  # random weights say nothing legal
         "output_dir": folder / "run",
     }
-    words = f"a random {model.config.model_type} of 2 layers and width 64, with {whose}"
+    size = f"{_LAYERS} layers and width {_WIDTH}"
+    words = f"a random {model.config.model_type} of {size}, with {whose}"
     return plain.model_copy(update=changes), words
 
 
@@ -136,12 +138,12 @@ def _random_model(shape: Any, tokenizer: Any) -> Any:
     small = AutoConfig.for_model(
         shape.model_type,
         vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
+        hidden_size=_WIDTH,
+        intermediate_size=2 * _WIDTH,
+        num_hidden_layers=_LAYERS,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=16,
+        head_dim=_WIDTH // 4,
         max_position_embeddings=_POSITIONS,
         tie_word_embeddings=shape.tie_word_embeddings,
         pad_token_id=tokenizer.pad_token_id,

@@ -1,8 +1,8 @@
 """Calls and their answers: a request that a client repeats gets the answer of its first try.
 
 Clients say that they repeat one: those of OpenAI and Anthropic, and what is built on them, count
-the tries in `X-Stainless-Retry-Count` and send the same body; others name a request in
-`Idempotency-Key`. Calls that failed are made again.
+the tries in `X-Stainless-Retry-Count`; others name a request in `Idempotency-Key`. A repetition has
+the same body. Calls that failed are made again.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ class Exchanges:
     ) -> CallTask:
         """The call that a request of the client with this `key` repeats, or a new one. Of several
         with the same body it repeats the last."""
-        named = headers.get("idempotency-key")
-        name = named or hashlib.sha256(body).hexdigest()
+        named = headers.get("idempotency-key", "")
+        name = f"{named} {hashlib.sha256(body).hexdigest()}"
         kept = self._kept.setdefault(key, OrderedDict())
         if len(self._kept) > _KEYS:
             self._kept.popitem(last=False)
