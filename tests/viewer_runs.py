@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import of_rows
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files import MetricsFile, RolloutWriter, Summary
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+from agentsgym.types import Rollout
 from agentsgym.types.text import clean_text
 
 HOSTILE = {
@@ -50,14 +51,14 @@ def make_rollout(
             )
             own = tokenizer.encode(clean_text(action[:_TOKENIZED]), add_special_tokens=False)
             start = len(ids) + len(context)
-            spans.append(StepSpan(number, place, start, start + len(own)))
+            spans.append((number, place, start, start + len(own)))
             ids += [*context, *own]
             mask += [0] * len(context) + [1] * len(own)
             last = place + 1 == len(steps)
             won = {"win": reward > 0 if win is None else win} if last else {}
             anchor = f"state {place}" if anchors else None
             made.append(
-                Step(
+                of_rows.step_of(
                     place,
                     observation,
                     action,
@@ -68,22 +69,17 @@ def make_rollout(
                     **step,
                 )
             )
-        total = sum(step.reward for step in made)
         weight = 0.0 if number < free_shots else 1.0
-        played.append(Episode(number, tuple(made), total, weight, "done"))
+        played.append(of_rows.episode_of(*made, index=number, weight=weight))
     logprobs = [-0.1 - 0.5 * (place % 7) if m else 0.0 for place, m in enumerate(mask)]
-    row = Row(
-        f"{group}-{index}", group, index, tuple(ids), tuple(logprobs), tuple(spans)
-    )  # fmt: skip
-    return Rollout(
-        session_id=f"{group}-{index}",
+    return of_rows.rollout_of(
+        played,
+        [of_rows.Drawn(ids, spans, logprobs)],
         group=group,
         index=index,
-        env_class_path=env,
-        env_config={"level": 1},
-        task_data=task or {"solution": f"word {group}", "seed": group},
-        episodes=tuple(played),
-        rows=(row,),
+        env=env,
+        config={"level": 1},
+        task=task or {"solution": f"word {group}", "seed": group},
         error=error,
         seed=2**60 + index,
     )

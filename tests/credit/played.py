@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+import of_rows
+from agentsgym.types import Episode, Rollout
 
 OF_BATCHES = ("reinforce_pp",)
 """Estimators whose numbers depend on the other groups of the batch."""
@@ -37,31 +36,25 @@ def rollout(
 ) -> Rollout:
     """One rollout. A number stands for a step of 2 tokens that earned it.
 
-    Each row begins with two tokens that are not the agent's, each step is followed by one, and
-    `padding` more stand at the row's end.
+    Before each row's first step are two tokens that are not the agent's, and `padding` more; before
+    each later one is one.
     """
-    name = f"{group}-{index}"
     steps = [[d if isinstance(d, Did) else Did(d) for d in episode] for episode in episodes]
     parts = [[k] for k in range(len(steps))] if row_per_episode else [list(range(len(steps)))]
-    return Rollout(
-        session_id=name,
+    return of_rows.rollout_of(
+        [_episode(k, episode, 0.0 if k < free_shots else 1.0) for k, episode in enumerate(steps)],
+        [_row(steps, part, padding) for part in parts if any(steps[k] for k in part)],
         group=group,
         index=index,
-        env_class_path=env,
-        env_config={},
-        task_data={},
-        episodes=tuple(
-            _episode(k, episode, 0.0 if k < free_shots else 1.0) for k, episode in enumerate(steps)
-        ),
-        rows=tuple(_row(name, group, index, steps, part, padding) for part in parts),
+        env=env,
         error="boom" if failed else None,
         reward_placement=placement,
     )
 
 
 def _episode(index: int, steps: Sequence[Did], weight: float) -> Episode:
-    played = tuple(
-        Step(
+    played = [
+        of_rows.step_of(
             k,
             f"seen {k}",
             "did",
@@ -72,23 +65,15 @@ def _episode(index: int, steps: Sequence[Did], weight: float) -> Episode:
             penalty=d.penalty,
         )
         for k, d in enumerate(steps)
-    )
-    return Episode(index, played, sum(d.reward for d in steps), weight, "done")
+    ]
+    return of_rows.episode_of(*played, index=index, weight=weight)
 
 
-def _row(
-    name: str,
-    group: int,
-    index: int,
-    steps: Sequence[Sequence[Did]],
-    episodes: Sequence[int],
-    padding: int,
-) -> Row:
-    ids = [1, 1]
+def _row(steps: Sequence[Sequence[Did]], episodes: Sequence[int], padding: int) -> of_rows.Drawn:
+    ids = [1] * (1 + padding)
     spans = []
     for e in episodes:
         for k, did in enumerate(steps[e]):
-            spans.append(StepSpan(e, k, len(ids), len(ids) + did.tokens))
-            ids += [did.word] * did.tokens + [1]
-    ids += [1] * padding
-    return Row(name, group, index, np.array(ids), np.zeros(len(ids)), tuple(spans))
+            ids += [1] + [did.word] * did.tokens
+            spans.append((e, k, len(ids) - did.tokens, len(ids)))
+    return of_rows.Drawn(ids, spans)

@@ -8,17 +8,14 @@ import pytest
 
 from agentsgym.evaluation import compare, pass_all, pass_any, passes, smallest_difference
 from agentsgym.evaluation.comparison import difference
-from agentsgym.types import Episode, Rollout, Step
+from of_rows import episode_of, rollout_of, step_of
 
 
 def played(task, reward, *, index=0, group=None, env="Game", win=True):
     info = {"win": reward == 1.0} if win else {}
-    step = Step(0, "", "", reward, True, info)
-    episode = Episode(0, (step,), reward, 1.0, "done")
+    game = episode_of(step_of(reward=reward, done=True, info=info))
     group = task if group is None else group
-    return Rollout(
-        f"{group}-{index}", group, index, env, {}, {"solution": f"s{task}"}, (episode,), ()
-    )
+    return rollout_of([game], group=group, index=index, env=env, task={"solution": f"s{task}"})
 
 
 def side(rewards, per_task=1, **more):

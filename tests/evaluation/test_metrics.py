@@ -8,18 +8,20 @@ from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.envs import register
 from agentsgym.evaluation import Evaluation, assess, evaluate
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.types import Episode, Rollout, Step
+from of_rows import episode_of, redrawn, rollout_of, step_of
 
 
 def episode(rewards, metrics=None, win=None, index=0, reason="done"):
-    steps = [Step(k, "", "", r, False, {"metrics": metrics or {}}) for k, r in enumerate(rewards)]
+    infos = [{"metrics": metrics or {}} for _ in rewards]
     if win is not None:
-        steps[-1].info["win"] = win
-    return Episode(index, tuple(steps), sum(rewards), 1.0, reason)
+        infos[-1]["win"] = win
+    pairs = zip(rewards, infos, strict=True)
+    steps = [step_of(k, reward=r, info=info) for k, (r, info) in enumerate(pairs)]
+    return episode_of(*steps, index=index, reason=reason)
 
 
 def rollout(env, *episodes, error=None, task=0):
-    return Rollout("s", task, 0, env, {}, {"seed": task}, tuple(episodes), (), error)
+    return rollout_of(episodes, group=task, env=env, task={"seed": task}, error=error)
 
 
 # A tells wins and best_arm; its second rollout says nothing of a win: lost. B tells neither.
@@ -90,11 +92,9 @@ def test_figures_of_episodes_are_those_of_trials_that_have_several():
 
 
 def marked(marks, free, index=0):
-    steps = tuple(
-        Step(k, "", "", 0.0, False, {} if mark is None else {"informing": mark})
-        for k, mark in enumerate(marks)
-    )
-    return Episode(index, steps, 0.0, 0.0 if free else 1.0, "done")
+    infos = ({} if mark is None else {"informing": mark} for mark in marks)
+    steps = [step_of(k, info=info) for k, info in enumerate(infos)]
+    return episode_of(*steps, index=index, weight=0.0 if free else 1.0)
 
 
 def test_the_share_of_informing_actions_overall_and_in_free_shots():
@@ -104,10 +104,10 @@ def test_the_share_of_informing_actions_overall_and_in_free_shots():
         rollout("A", marked([None], free=True), marked([False], free=False, index=1), task=1),
         rollout("B", marked([None] * 6, free=True), marked([None], free=False, index=1), task=2),
     ]
-    note = Step(1, "", "", 0.0, False, {"informing": True}, kind="reflection")
-    free = trials[1].episodes[0]
-    noted = replace(free, steps=(*free.steps, note))
-    trials[1] = replace(trials[1], episodes=(noted, trials[1].episodes[1]))
+    note = step_of(1, info={"informing": True}, kind="reflection")
+    free, scored = trials[1].episodes
+    noted = episode_of(*free.steps, note, weight=0.0)
+    trials[1] = redrawn(trials[1], episodes=(noted, scored))
     figures = summarize([record(one) for one in trials])
     assert figures["informing"] == figures["env/A/informing"] == 3 / 6
     assert figures["informing/free_shots"] == 2 / 3 and figures["informing/scored"] == 1 / 3
@@ -138,9 +138,9 @@ def test_an_evaluation_has_the_figures_of_its_trials():
 
 
 def test_a_reflection_is_no_step_of_the_game():
-    step = Step(0, "", "", 1.0, True, {"metrics": {"moves": 2.0}})
-    note = Step(1, "", "", 0.0, False, kind="reflection", truncated=True)
-    played = rollout("A", Episode(0, (step, note), 1.0, 1.0, "done"))
+    action = step_of(reward=1.0, done=True, info={"metrics": {"moves": 2.0}})
+    note = step_of(1, kind="reflection", truncated=True)
+    played = rollout("A", episode_of(action, note))
     figures = summarize([record(played)])
     assert (figures["moves"], figures["steps"], figures["truncated"]) == (2.0, 1, 0.5)
 
@@ -148,8 +148,8 @@ def test_a_reflection_is_no_step_of_the_game():
 def test_metrics_that_are_no_numbers_are_left_out():
     odd = {"text": "1.0", "list": [1], "nan": math.nan, "fine": True, "reward": 7.0}
     for metrics in (odd, "text", ["a"], None):
-        step = Step(0, "", "", 1.0, True, {"metrics": metrics})
-        figures = summarize([record(rollout("A", Episode(0, (step,), 1.0, 1.0, "done")))])
+        action = step_of(reward=1.0, done=True, info={"metrics": metrics})
+        figures = summarize([record(rollout("A", episode_of(action)))])
         assert figures["reward"] == 1.0 and not {"text", "list", "nan"} & set(figures)
     assert summarize([record(rollout("A", episode([1.0], odd)))])["metrics/reward"] == 7.0
 

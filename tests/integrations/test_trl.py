@@ -165,16 +165,11 @@ def test_trials_of_several_rows_are_refused_before_anything_is_played(
 
 def test_rows_that_a_template_broke_are_refused():
     from agentsgym.integrations.trl.rollouts import token_sequence
-    from agentsgym.types import Rollout, Row, StepSpan
+    from of_rows import Drawn, rollout_of
 
-    def row(step, begins):
-        span = StepSpan(0, step, 1, 2)
-        return Row("s", 0, 0, (1, 2), (0.0, 0.0), (span,), begins)
-
-    rows = (row(0, "episode"), row(3, "template"))
-    rollout = Rollout("s", 0, 0, "Digit", {}, {}, (), rows)
-    with pytest.raises(SeveralRows, match="step 3 of episode 0 because the chat template rewrote"):
-        token_sequence(rollout, 2)
+    rows = [Drawn([1, 2], [(0, k, 1, 2)], begins=b) for k, b in enumerate(("episode", "template"))]
+    with pytest.raises(SeveralRows, match="step 1 of episode 0 because the chat template rewrote"):
+        token_sequence(rollout_of(rows=rows), 2)
 
 
 def test_an_evaluation_plays_its_tasks_with_the_same_noise_each_time(trainers, chat_tokenizer):

@@ -13,6 +13,7 @@ from agentsgym.runs.files import RolloutWriter, Summary, TokenRecordWriter
 from agentsgym.runs.files.records import MetricsFile
 from agentsgym.types import Rollout
 from agentsgym.types.token_records import StepNumbers, TokenRecord
+from of_rows import split
 from viewer_runs import figures, make_rollout
 
 STEPS = 40
@@ -127,14 +128,9 @@ def write_run(
 
 def breaking(rollout: Rollout) -> Rollout:
     """The rollout in two rows, of which the template began the second."""
-    (row,) = rollout.rows
-    again = replace(row, begins="template", rewrites="thoughts")
-    return replace(rollout, rows=(row, again))
+    return split(rollout, begins="template", rewrites="thoughts")
 
 
 def rewriting(rollout: Rollout) -> Rollout:
     """The rollout of a program that changed its conversation before its second call."""
-    (row,) = rollout.rows
-    config = {"function": "mine.run"}
-    again = replace(row, begins="history")
-    return replace(rollout, rows=(row, again), env_config=config)
+    return replace(split(rollout, begins="history"), env_config={"function": "mine.run"})

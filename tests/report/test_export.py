@@ -18,6 +18,7 @@ from agentsgym.report.stored import Source
 from agentsgym.runs.evaluate import write_whole
 from agentsgym.runs.files import RolloutWriter, read_rollouts
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
+from of_rows import drawn, redrawn
 from viewer_runs import game, make_rollout, make_run
 
 
@@ -166,8 +167,7 @@ def test_failed_rollouts_and_ids_that_no_tokenizer_has_are_left_out(tmp_path, pl
         for n in range(3)
     )
     row = strange.rows[0]
-    huge = replace(row, token_ids=[-1, *row.token_ids[1:]])
-    strange = replace(strange, rows=(huge,))
+    strange = redrawn(strange, rows=[drawn(row, ids=[-1, *row.token_ids[1:]])])
     RolloutWriter(tmp_path / "run")(
         [good, failed, strange], {"phase": "train", "step": 0, "advantages": None}
     )

@@ -1,7 +1,5 @@
 """The viewer in a real Chromium: what one clicks, what keys do, what hostile texts can't do."""
 
-from dataclasses import replace
-
 import pytest
 
 from agentsgym.credit import ESTIMATORS
@@ -24,6 +22,7 @@ from browser import (
     wait,
 )
 from helpers import build_tokenizer
+from of_rows import drawn, redrawn
 from viewer_runs import HOSTILE, make_hostile_run, make_rollout, make_run
 
 
@@ -318,12 +317,12 @@ def test_characters_of_several_tokens_are_shown_once(driver, tmp_path):
     tokenizer = build_tokenizer(None)
     rollout = make_rollout(tokenizer, 0, 0, [[("say", "né 猫!", 0.0)]])
     damaged = make_rollout(tokenizer, 1, 0, [[("say", "é", 0.0)]])
-    cut = replace(damaged.rows[0], **{
-        name: getattr(damaged.rows[0], name)[:-1]
-        for name in ("token_ids", "logprobs")
-    }, spans=())  # fmt: skip
+    row = damaged.rows[0]
+    stop = len(row.token_ids) - 1
+    spans = [(0, 0, row.spans[0].start, stop)]
+    cut = drawn(row, ids=row.token_ids[:stop], logprobs=row.logprobs[:stop], spans=spans)
     tokenizer.save_pretrained(tmp_path / "model")
-    played = [rollout, replace(damaged, rows=(cut,))]
+    played = [rollout, redrawn(damaged, rows=[cut])]
     RolloutWriter(tmp_path)(played, {"phase": "after", "step": 0, "advantages": None})
     write_page(tmp_path / "page.html", [Source(tmp_path)])
     shown = []

@@ -1,7 +1,6 @@
 """Rewards and truth values of every kind of environment are read by one rule."""
 
 import math
-from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -17,8 +16,8 @@ from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.integrations.text_gym import TextGymEnv
 from agentsgym.types.foreign import number, truth
-from agentsgym.types.records import Episode, Step
 from helpers import CHATML, CountdownEnv, build_tokenizer
+from of_rows import episode_of, rollout_of, step_of
 from rollout.doubles import TextEngine
 
 TOKENIZER = build_tokenizer(CHATML)
@@ -180,10 +179,9 @@ def test_a_reference_score_is_a_number_or_unknown(caplog):
 
 def test_records_made_by_hand_count_no_win_that_is_none():
     def figures(win):
-        step = Step(0, "?", "a", 1.0, True, {"win": win, "informing": win})
-        episode = Episode(0, (step,), 1.0, 1.0, "done")
-        rollout = environment(1.0, True)
-        return episode.win, summarize([record(replace(rollout, episodes=(episode,)))])
+        action = step_of(0, "?", "a", 1.0, True, {"win": win, "informing": win})
+        one = rollout_of([episode_of(action)])
+        return one.episodes[0].win, summarize([record(one)])
 
     assert figures(True)[0] is True and figures(True)[1]["informing"] == 1.0
     for odd in ("false", math.nan, [False], -1):

@@ -6,9 +6,10 @@ import pytest
 
 from agentsgym import EnvPool, ScriptedAgent, register
 from agentsgym.rollout import RolloutRequest, play, run
-from agentsgym.types import Episode, GenerationResult, Step, StepSpan, session_seed
+from agentsgym.types import GenerationResult, session_seed
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS, place_rewards
 from helpers import CountdownEnv
+from of_rows import episode_of, span_of, step_of
 
 ROW = {"env_class_path": "Countdown", "env_config": {}, "task_data": {"rewards": [0.0, 1.0]}}
 
@@ -58,6 +59,6 @@ def test_values_of_the_reward_keys_are_those_of_the_tables():
 @pytest.mark.parametrize("final_reward", FINAL_REWARDS)
 @pytest.mark.parametrize("placement", REWARD_PLACEMENTS)
 def test_an_action_without_tokens_has_no_rewards(placement, final_reward):
-    episode = Episode(0, (Step(0, "", "", 1.0, done=True),), 1.0, 1.0, "done")
-    rewards = place_rewards(3, [StepSpan(0, 0, 2, 2)], episode, placement, final_reward)
+    game = episode_of(step_of(reward=1.0, done=True))
+    rewards = place_rewards(3, [span_of(0, 0, 2, 2)], game, placement, final_reward)
     assert rewards.tolist() == [0.0] * 3

@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from agentsgym.runs.files.atomic import DamagedFile, replacing, write_text
 from agentsgym.runs.files.records import read_summary
 from agentsgym.types.text import plain
 from helpers import CountdownEnv
+from of_rows import with_logprobs
 
 
 @pytest.fixture
@@ -78,13 +80,13 @@ def test_no_info_keeps_a_rollout_from_being_written(tmp_path, rollout):
     path = write(tmp_path, odd, rollout)
     first, second = (line.rollout for line in read_file(path))
     assert first.episodes[0].steps[0].info == plain(info)
-    assert replace(first, episodes=()) == replace(odd, episodes=()) and second == rollout
+    assert replace(first, episodes=odd.episodes) == odd and second == rollout
 
 
 def test_numbers_that_are_not_finite_come_back(tmp_path, rollout):
-    row = replace(rollout.rows[0], logprobs=[math.nan] * len(rollout.rows[0].logprobs))
+    unknown = [np.where(row.agent_token_mask, math.nan, 0.0) for row in rollout.rows]
     episode = replace(rollout.episodes[0], reward=math.inf)
-    odd = replace(rollout, rows=(row,), episodes=(episode,))
+    odd = replace(with_logprobs(rollout, unknown), episodes=(episode,))
     write(tmp_path, odd)
     assert list(read_rollouts(tmp_path)) == [odd]
 

@@ -29,6 +29,7 @@ from agentsgym.types.tool_actions import calling, together
 from agentsgym.warm_start.games import rerendered
 from chat_tokenizers import template, tokenizer_for
 from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
+from of_rows import retold
 from rollout.doubles import SumEnv
 
 
@@ -198,7 +199,7 @@ def test_secrets_are_masked_in_what_is_stored(tmp_path, sampled, monkeypatch, se
     monkeypatch.setattr(texts, "_KNOWN", {secret})
     task = {"rewards": [], "key": f"a {secret} b", secret: 1, "line": "\nhunter2", "beside": {7}}
     episode = sampled[0].episodes[0]
-    steps = (replace(episode.steps[0], reward=1 / 3, action=secret), *episode.steps[1:])
+    steps = (retold(replace(episode.steps[0], reward=1 / 3), action=secret), *episode.steps[1:])
     episodes = (replace(episode, steps=steps), *sampled[0].episodes[1:])
     write(tmp_path, [replace(sampled[0], task_data=task, episodes=episodes)])
     (stored,) = read_rollouts(tmp_path)

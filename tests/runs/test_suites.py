@@ -13,7 +13,7 @@ from agentsgym.evaluation import UNINFORMED, assess, information
 from agentsgym.runs import parse_config
 from agentsgym.runs.files import read_rollouts
 from agentsgym.runs.suites import load_suite, place_of, requests_of, suites
-from agentsgym.types import Episode, Rollout, Step
+from of_rows import episode_of, rollout_of, step_of
 
 FROZEN = {"explore": "e0eb91094dc5a336"}
 EXPLORES = ["place", "place-noisy", "place-two-facts", "place-costly", "switches", "rule"]
@@ -67,12 +67,14 @@ def test_the_best_player_that_never_explores_plays_the_games_that_have_one(invok
 def played(rewards, failed=0):
     """Rollouts of tasks of their own."""
     one = [
-        Rollout(
-            f"{k}", k, 0, "Explore", {}, {"seed": k},
-            (Episode(0, (Step(0, "", "", reward, True),), reward, 1.0, "done"),), (), seed=0,
+        rollout_of(
+            [episode_of(step_of(reward=reward, done=True))],
+            group=k,
+            env="Explore",
+            task={"seed": k},
         )
         for k, reward in enumerate(rewards)
-    ]  # fmt: skip
+    ]
     return [replace(r, error="boom") if k < failed else r for k, r in enumerate(one)]
 
 

@@ -12,6 +12,7 @@ from agentsgym.runs import Progress, load_run, parse_config, train_run
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
 from agentsgym.runs.signal_check import NoSignal
 from chat_server import ChatServer
+from of_rows import unasked
 from workplace import Notes
 
 CHATTY = """
@@ -204,8 +205,7 @@ def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):
     tasks = [{"solution": str(k)} for k in (0, 1, 2, 7)]  # 7 is a task of the evaluation
     games = list(env.run_trial(tasks, Reader()).rollouts)
     episode = games[1].episodes[0]
-    odd = replace(episode, reward=99.0, written=({"role": "assistant", "content": "1"},))
-    games[1] = replace(games[1], episodes=(odd,))
+    games[1] = replace(games[1], episodes=(unasked(replace(episode, reward=99.0)),))
     write = RolloutWriter(Path("first"))
     for step in (0, 1):
         write(games, {"phase": "train", "step": step, "advantages": None})

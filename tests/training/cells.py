@@ -1,14 +1,13 @@
 """Random rollouts for the trainer, and the same as the reference takes them."""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import torch
 
 from agentsgym.training.loss.batch import make_rollouts
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
 from helpers import CountdownEnv
+from of_rows import Drawn, episode_of, rollout_of, step_of, with_logprobs
 from training import reference
 
 QUICK = {
@@ -32,19 +31,19 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
     result = []
     for index in range(number):
         failed, silent = index == number - 2, index == number - 1
-        step = 0
+        number_of_steps = 0
         parts = []
         for _ in range(draw.choice(rows)):
-            ids = [draw.randrange(4, vocabulary) for _ in range(draw.randint(2, 5))]
-            spans = []
-            for _ in range(0 if silent else draw.randint(1, 3)):
-                tokens, seen = draw.randint(1, 4), draw.randint(0, 3)
-                spans.append(StepSpan(0, step, len(ids), len(ids) + tokens))
-                ids += [draw.randrange(4, vocabulary) for _ in range(tokens + seen)]
-                step += 1
-            parts.append(Row("", 0, index, ids, [0.0] * len(ids), tuple(spans)))
+            ids, spans = [], []
+            for _ in range(1 if silent else draw.randint(1, 3)):
+                seen, tokens = draw.randint(0 if ids else 2, 4), draw.randint(1, 4) * (not silent)
+                start = len(ids) + seen
+                ids += [draw.randrange(4, vocabulary) for _ in range(seen + tokens)]
+                spans.append((0, number_of_steps, start, len(ids)))
+                number_of_steps += 1
+            parts.append(Drawn(ids, spans))
         error = "boom" if failed else None
-        result.append(Rollout("", 0, index, "", {}, {}, (), tuple(parts), error))
+        result.append(rollout_of(rows=parts, index=index, error=error))
     return result
 
 
@@ -52,18 +51,15 @@ def trial_of(index, *actions, free_shots=0, failed=False):
     """A rollout of one-step episodes in one row: two tokens of context before each action, whose
     reward is the sum of its tokens' ids over 10."""
     ids, spans = [], []
-    for episode, action in enumerate(actions):
+    for number, action in enumerate(actions):
         ids += [5, 6, *action]
-        spans.append(StepSpan(episode, 0, len(ids) - len(action), len(ids)))
-    row = Row(f"0-{index}", 0, index, ids, [0.0] * len(ids), tuple(spans))
-    episodes = tuple(
-        Episode(
-            e, (Step(0, "", "", sum(a) / 10, True),), sum(a) / 10, float(e >= free_shots), "done"
-        )
+        spans.append((number, 0, len(ids) - len(action), len(ids)))
+    episodes = [
+        episode_of(step_of(reward=sum(a) / 10, done=True), index=e, weight=float(e >= free_shots))
         for e, a in enumerate(actions)
-    )
+    ]
     error = "boom" if failed else None
-    return Rollout(f"0-{index}", 0, index, "Toy", {}, {}, episodes, (row,), error)
+    return rollout_of(episodes, [Drawn(ids, spans)], index=index, error=error)
 
 
 NORM = 37
@@ -96,9 +92,9 @@ class Cell:
         self.rollouts = []
         self.advantages = []
         self.old, self.ref, self.teacher = [], [], []
-        for rollout in random_rollouts(number, model.config.vocab_size, seed, rows):
-            rows_of = []
-            for row in rollout.rows:
+        for one in random_rollouts(number, model.config.vocab_size, seed, rows):
+            logprobs = []
+            for row in one.rows:
                 with torch.no_grad():
                     own = reference.log_probabilities(model, row.token_ids.tolist())[0].double()
                 mask = torch.tensor(row.agent_token_mask, dtype=torch.float64)
@@ -108,8 +104,8 @@ class Cell:
                 self.ref.append((own + noise(len(own), 0.3)) * mask)
                 self.teacher.append(2 * self.ref[-1] - own * mask)
                 self.advantages.append((noise(len(own), 1.0) * mask).numpy())
-                rows_of.append(replace(row, logprobs=sampler.numpy()))
-            self.rollouts.append(replace(rollout, rows=tuple(rows_of)))
+                logprobs.append(sampler.numpy())
+            self.rollouts.append(with_logprobs(one, logprobs))
 
     def for_trainer(self):
         """The dict that `_generate_and_score_completions` would return."""

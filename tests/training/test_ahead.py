@@ -16,8 +16,9 @@ from agentsgym.generation import EmbeddedEngine, EngineUnavailable
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout import LocalSource
 from agentsgym.training.batches import GenerationBatches, age
-from agentsgym.types import Episode, Rollout, RolloutRequest, Step, session_seed
+from agentsgym.types import RolloutRequest, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
+from of_rows import episode_of, rollout_of, step_of
 
 OPTIONS = {"learning_rate": 1e-3, "max_steps": 5, "logging_steps": 1}
 
@@ -237,10 +238,10 @@ class _Scripted:
 
 
 def _over(request, version=0, error=None):
-    episode = Episode(0, (Step(0, "go", "a", 1.0, True),), (), 1.0, 1.0, "done")
-    return Rollout(
-        request.session_id, request.group, request.index, "Digit", {}, {}, (episode,), (),
-        error=error, policy_version=version,
+    game = episode_of(step_of(0, "go", "a", 1.0, True))
+    return rollout_of(
+        [game], group=request.group, index=request.index, env="Digit",
+        session_id=request.session_id, error=error, policy_version=version,
     )  # fmt: skip
 
 

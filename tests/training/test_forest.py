@@ -18,8 +18,8 @@ from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.forest import Forest, by_prefix, cuts
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.trl_base import TRL_HAS_HEAD, add_own_head
-from agentsgym.types import StepSpan
 from family_models import CHANGES, family_model
+from of_rows import span_of
 from training.cells import Cell
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def train_row(ids, start=1, stop=None):
     stop = len(ids) if stop is None else stop
     mask = np.zeros(len(ids), np.int64)
     mask[start:stop] = 1
-    spans = (StepSpan(0, 0, start, stop),)
+    spans = (span_of(0, 0, start, stop),)
     advantages = mask * np.arange(1.0, len(ids) + 1)
     logprobs = np.zeros(len(ids), np.float32)
     return TrainRow(np.array(ids, np.int32), mask, logprobs, spans, True, advantages, weight=1.0)

@@ -14,7 +14,7 @@ from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.loss.batch import TrainRollout, TrainRow, collate
 from agentsgym.training.loss.masks import MASKS, SamplerGap, bounds_of, kept_by
 from agentsgym.training.loss.objective import MicroBatchLoss
-from agentsgym.types import Rollout, StepSpan
+from of_rows import rollout_of, span_of
 from training import reference
 from training.cells import Cell
 from training.test_gradient_truth import agrees, distance, window
@@ -98,7 +98,7 @@ def random_rollouts(draw, number):
         rows = []
         for _ in range(draw.randint(1, 3)):
             ends = sorted(draw.sample(range(2, 9), draw.randint(2, 3)))
-            spans = [StepSpan(0, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(ends))]
+            spans = [span_of(0, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(ends))]
             mask = np.zeros(9, np.int64)
             mask[ends[0] : ends[-1]] = 1
             sampler = np.array([draw.uniform(-3, 0) for _ in mask])
@@ -109,7 +109,7 @@ def random_rollouts(draw, number):
             own = [min(x + draw.gauss(0, 0.5), 0.0) for x in sampler]
             logps[id(row)] = torch.tensor(own, dtype=torch.float64)
             rows.append(row)
-        rollouts.append(TrainRollout(Rollout("", 0, 0, "", {}, {}, (), ()), rows, True))
+        rollouts.append(TrainRollout(rollout_of(), rows, True))
     return rollouts, logps
 
 

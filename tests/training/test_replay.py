@@ -9,8 +9,8 @@ import torch
 from agentsgym import task_dataset
 from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.training.replay import ReplayBuffer
-from agentsgym.types import Rollout, Row, StepSpan
 from helpers import CountdownEnv, DigitEnv
+from of_rows import Drawn, rollout_of
 
 SIZE = 2
 
@@ -21,10 +21,11 @@ def generation(number, *signals, error=None):
     played, advantages = [], []
     for group, _ in enumerate(signals):
         for index in range(SIZE):
-            row = Row("", group, index, [number] * 4, [-0.5] * 4, (StepSpan(0, 0, 1, 3),))
+            row = Drawn([number] * 3, [(0, 0, 1, 3)], [0.0, -0.5, -0.5])
             name = f"{number}-{group}-{index}"
-            played.append(Rollout(name, group, index, "", {}, {}, (), (row,), error))
-            advantages.append(np.array([0.0, 1.0, 1.0, 0.0]) * (group + 1))
+            one = rollout_of(rows=[row], group=group, index=index, session_id=name, error=error)
+            played.append(one)
+            advantages.append(np.array([0.0, 1.0, 1.0]) * (group + 1))
     in_loss = [has for has in signals for _ in range(SIZE)]
     return make_rollouts(played, advantages, in_loss)
 
