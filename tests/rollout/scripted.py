@@ -7,7 +7,6 @@ is what its script says; and a row goes on where the new text begins with the ol
 
 import functools
 import pickle
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +17,9 @@ from agentsgym.runs.files import RolloutWriter, read_rollouts
 from agentsgym.tokens import codec_for
 from agentsgym.types import EngineStats, GenerationResult
 from chat_tokenizers import template, tokenizer_for
-from helpers import CHATML, DROPS_THOUGHT, assistant
+from helpers import CHATML, DROPS_THOUGHT
 
+PLANNED = "as the test planned"
 REFUSES = "{% if messages[-1]['content'] == 'No.' %}{{ raise_exception('no') }}{% endif %}"
 TOKENIZERS = {
     name: tokenizer_for(text + REFUSES, "<|im_end|>")
@@ -36,11 +36,19 @@ ANSWERS = st.lists(st.tuples(WORDS, st.booleans()), min_size=1, max_size=6)
 """Texts, and whether the end of the turn follows."""
 
 
+def pairs(messages):
+    """Role and text of each message: the record's, or the dicts that an agent gets."""
+    return [
+        (m["role"], m["content"]) if isinstance(m, dict) else (m.role, m.content) for m in messages
+    ]
+
+
 @dataclass
 class Asked:
-    """A request, and its answer; None if there was none."""
+    """A request, with the role and the text of each message, and its answer; None if there was
+    none."""
 
-    messages: list[Any]
+    messages: list[tuple[str, str]]
     context: list[int] | None
     tools: tuple[Any, ...] = ()
     episode: int = 0
@@ -51,7 +59,7 @@ class Asked:
     @property
     def talk(self):
         """The conversation with the answer."""
-        return self.messages if self.ids is None else [*self.messages, assistant(self.text)]
+        return self.messages if self.ids is None else [*self.messages, ("assistant", self.text)]
 
 
 class Scripted:
@@ -66,7 +74,7 @@ class Scripted:
         self.asked, self._open = [], []
 
     def _say(self, messages, context, most):
-        one = Asked(deepcopy(list(messages)), context)
+        one = Asked(pairs(messages), context)
         number = len(self.asked)
         self.asked.append(one)
         if number == self.fails:
@@ -91,14 +99,14 @@ class Scripted:
     def _answer(self, request):
         said = self._say(request.messages, list(request.token_ids), request.sampling.max_tokens)
         if said is None:
-            return GenerationResult(request.session_id, finish_reason="error", error="no GPU")
+            return GenerationResult(request.session_id, finish_reason="error", error=PLANNED)
         ids, logprobs = tuple(said.ids), tuple(said.logprobs)
         return GenerationResult(request.session_id, ids, logprobs, said.text)
 
     def get_action(self, messages, agent_state):
         said = self._say(messages, None, None)
         if said is None:
-            raise RuntimeError("no words")
+            raise RuntimeError(PLANNED)
         said.ids = [i for i in said.ids if i != self.tokenizer.eos_token_id]
         said.logprobs = [0.0] * len(said.ids)
         return said.text, agent_state
@@ -115,8 +123,9 @@ class ExpectedRow:
 
 def rendered(tokenizer, one):
     """The ids of a conversation as the tokenizer's template shows it."""
+    messages = [{"role": role, "content": content} for role, content in one.messages]
     text = tokenizer.apply_chat_template(
-        one.messages, tools=list(one.tools) or None, add_generation_prompt=True, tokenize=False
+        messages, tools=list(one.tools) or None, add_generation_prompt=True, tokenize=False
     )
     return tokenizer.encode(text, add_special_tokens=False)
 
@@ -150,6 +159,7 @@ def expected_rows(tokenizer, asked, origin):
 def check(rollout, tokenizer, asked, origin, folder):
     """The rollout's rows and conversations are those of the requests; and so they are when it is
     pickled, or stored and read."""
+    assert rollout.error is None or PLANNED in rollout.error
     keys = [(e.index, step.index) for e in rollout.episodes for step in e.steps]
     _check_rows(rollout, expected_rows(tokenizer, asked, origin), asked, keys)
     _check_conversations(rollout, asked, keys)
@@ -182,7 +192,7 @@ def _check_rows(rollout, expected, asked, keys):
 
 def _check_conversations(rollout, asked, keys):
     talks = {
-        (episode.index, step.index): messages[:end]
+        (episode.index, step.index): pairs(messages[:end])
         for messages, turns in rollout.conversations()
         for episode, step, end in turns
     }

@@ -3,14 +3,13 @@
 import math
 import re
 from collections import Counter
-from copy import deepcopy
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import ANSWERS, TOKENIZERS, Scripted, check, codec_of, rendered
+from scripted import ANSWERS, PLANNED, TOKENIZERS, Scripted, check, codec_of, pairs, rendered
 
 from agentsgym import DirectOutputAgent, EnvPool, MultistepEnv, SamplingParams, register
 from agentsgym.rollout import run
@@ -94,13 +93,13 @@ class TalkEnv(MultistepEnv):
 
     def _visit(self, place):
         if self.plan.fault == (place, self.visits[place]):
-            raise RuntimeError(f"no {place}")
+            raise RuntimeError(PLANNED)
         self.visits[place] += 1
 
 
 def place_of(one):
     """Episode, and the word, of what a request asks for."""
-    word, episode, _ = re.findall(r"(Question|Note|Reflect) (\d)\.(\d)", str(one.messages[-1]))[-1]
+    word, episode, _ = re.findall(r"(Question|Note|Reflect) (\d)\.(\d)", one.messages[-1][1])[-1]
     return int(episode), word
 
 
@@ -144,10 +143,10 @@ def test_what_episodes_say_is_what_is_recorded(tmp_path_factory, plan, answers, 
 def _check_episodes(rollout, plan, asked):
     """Each episode has its own messages, and each prompt comes after those that it should."""
     for number, one in enumerate(asked):
-        known = [m["content"] for m in one.messages if m["role"] == "user"]
+        known = [text for role, text in one.messages if role == "user"]
         said = {(int(e), int(k)) for e, k in re.findall(r"Question (\d)\.(\d)", str(known))}
         episode, _ = place_of(one)
-        assert (one.messages[0] == system("Play.")) == plan.system
+        assert (one.messages[0] == ("system", "Play.")) == plan.system
         assert {e for e, _ in said} <= set(range(episode + 1))
         if plan.limit is None and plan.carry == "full":
             assert {e for e, _ in said} == set(range(episode + 1))
@@ -160,14 +159,15 @@ def _check_episodes(rollout, plan, asked):
             new = one.talk[len(before) :] if one.talk[: len(before)] == before else one.talk
             own += new if place_of(one)[0] == episode.index else []
             before = one.talk
-        if own and own[-1]["content"].startswith("Reflect"):
+        if own and own[-1][1].startswith("Reflect"):
             own.pop()  # a request that got no answer, after the episode's end
-        assert not own or episode.messages[: len(own)] == own
+        assert not own or pairs(episode.messages)[: len(own)] == own
 
 
 # -- programs --------------------------------------------------------------------------------------
 
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
+SAYS = {"system": system, "user": user, "assistant": assistant}
 HOW = ("last", "last", "on", "on", "again", "changed", "more", "tools", "new", "refused")
 MOVES = st.lists(st.tuples(st.sampled_from(HOW), st.integers(0, 99)), min_size=1, max_size=12)
 
@@ -178,20 +178,24 @@ class Program:
 
     def __init__(self, moves, episode, talks):
         self.moves, self.episode, self.number = moves, episode, 0
-        self.talks = [*talks, ([system("Play."), user("Go.")], ()), ([user("Help.")], ())]
+        self.talks = [
+            *talks,
+            ([("system", "Play."), ("user", "Go.")], ()),
+            ([("user", "Help.")], ()),
+        ]
         self.calls = []
 
     def next_call(self, offered):
         how, choice = self.moves[self.number]
         self.number += 1
         messages, tools = self.talks[-1 if how == "last" else choice % len(self.talks)]
-        text = user(f"Text {choice} {len(self.calls)} {self.number}.")
+        text = ("user", f"Text {choice} {len(self.calls)} {self.number}.")
         if how == "again" and self.calls:
             messages, tools = self.calls[choice % len(self.calls)]
         elif how == "changed":
             at = choice % len(messages)
-            changed = {**messages[at], "content": f"{messages[at]['content']} {self.number}"}
-            messages = [*messages[:at], changed, *messages[at + 1 :]]
+            role, said = messages[at]
+            messages = [*messages[:at], (role, f"{said} {self.number}"), *messages[at + 1 :]]
         elif how == "more":
             messages = [*messages, text]
         elif how == "tools":
@@ -199,12 +203,12 @@ class Program:
         elif how == "new":
             messages = [text]
         elif how == "refused" and self.calls:
-            messages = [*messages, user("No.")]
+            messages = [*messages, ("user", "No.")]
         return messages, tools
 
     def answered(self, messages, tools, talk):
         self.calls.append((messages, tools))
-        self.talks.append(([*talk, user(f"And {len(self.talks)}?")], tools))
+        self.talks.append(([*talk, ("user", f"And {len(self.talks)}?")], tools))
 
 
 class CallsEnv(MultistepEnv):
@@ -223,20 +227,20 @@ class CallsEnv(MultistepEnv):
 
     def _format_prompt(self, state, step):
         if self.plan.fault == ("prompt", len(self.plan.asked)):
-            raise RuntimeError("no prompt")
+            raise RuntimeError(PLANNED)
         messages, tools = state.next_call(self.plan.offered)
-        self.plan.made.append((deepcopy(messages), tools, state.episode))
-        return ModelCall(tuple(messages), tools)
+        self.plan.made.append((messages, tools, state.episode))
+        return ModelCall(tuple(SAYS[role](text) for role, text in messages), tools)
 
     def _step_episode(self, session_id, state, action):
         messages, tools, _ = self.plan.made[-1]
-        if messages[-1] == user("No."):  # which the template refuses
+        if messages[-1] == ("user", "No."):  # which the template refuses
             self.plan.made.pop()
         else:
             one = self.plan.asked[-1]
-            state.answered(messages, tools, [*messages, assistant(one.text)])
+            state.answered(messages, tools, [*messages, ("assistant", one.text)])
         if self.plan.fault == ("step", len(self.plan.asked)):
-            raise RuntimeError("no step")
+            raise RuntimeError(PLANNED)
         return state, 1.0, state.number == len(state.moves), {}
 
 
@@ -261,7 +265,7 @@ def calls_origin(asked, carry):
 
 
 def opening(one):
-    roles = [message["role"] for message in one.messages]
+    roles = [role for role, _ in one.messages]
     return one.messages[: roles.index("user") + 1]
 
 
