@@ -28,7 +28,7 @@ from typing import Any
 import common
 import numpy as np
 
-from agentsgym.types import Episode, Rollout, Row, Step, StepSpan
+from agentsgym.types import Episode, Message, Rollout, Step
 
 ROLLOUTS, TOKENS, TURNS, GROUP = 512, 8192, 16, 8
 FLOPS = 0.4 * 989e12
@@ -53,26 +53,22 @@ def _rollout(number: int, rng: np.random.Generator, mask: list[int]) -> Rollout:
     turn = len(mask) // TURNS
     chosen = np.array(mask)
     logprobs = rng.exponential(0.3, len(mask)).astype(np.float32) * -chosen
+    asked, said = (Message("user", _TEXT),), Message("assistant", _TEXT)
     steps = tuple(
         Step(
-            index=k, observation=_TEXT, action=_TEXT, reward=0.0, done=k == TURNS - 1,
-            info={}, malformed=False, truncated=False, kind="action",
+            k, asked, said, 0.0, k == TURNS - 1, parent=k - 1 if k else None,
+            begins="" if k else "episode", whole=not k,
         )
         for k in range(TURNS)
     )  # fmt: skip
-    episode = Episode(
-        index=0, steps=steps, reward=float(number % 2), score_weight=1.0, stop_reason="done",
-    )  # fmt: skip
+    episode = Episode(0, steps, float(number % 2), 1.0, "done")
     group, index = divmod(number, GROUP)
-    row = Row(
-        session_id=f"session-{number}", group=group, rollout=index,
-        token_ids=rng.integers(0, 150_000, len(mask)), logprobs=logprobs,
-        spans=tuple(StepSpan(0, k, k * turn + turn // 2, (k + 1) * turn) for k in range(TURNS)),
-    )  # fmt: skip
+    starts = np.arange(TURNS) * turn
     return Rollout(
-        session_id=row.session_id, group=group, index=index, env_class_path="Talk", env_config={},
-        task_data={"seed": group}, episodes=(episode,), rows=(row,), error=None, seed=number,
-        policy_version=0,
+        session_id=f"session-{number}", group=group, index=index, env_class_path="Talk",
+        env_config={}, task_data={"seed": group}, episodes=(episode,),
+        token_ids=rng.integers(0, 150_000, len(mask)), logprobs=logprobs,
+        at=np.stack([starts, starts + turn // 2, starts + turn], axis=1), seed=number,
     )  # fmt: skip
 
 

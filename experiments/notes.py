@@ -44,7 +44,7 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import load_config
 from agentsgym.types import Message, Rollout, SamplingParams
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 from agentsgym.warm_start.new_model import WarmStartResult, warm_start
 from agentsgym.warm_start.settings import WarmStartSettings
 

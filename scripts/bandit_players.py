@@ -22,7 +22,7 @@ from agentsgym.envs.bandit.best_play import (
     observe,
     predictive,
 )
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 Policy = Callable[[int, Counts], Sequence[float]]
 """From (pulls made in the trial, counts) to the probability of pulling each arm."""

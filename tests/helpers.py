@@ -86,15 +86,15 @@ def random_llama(tokenizer: PreTrainedTokenizerFast, **shape: Any) -> Any:
 
 
 def system(text: str) -> Message:
-    return {"role": "system", "content": text}
+    return Message("system", text)
 
 
 def user(text: str) -> Message:
-    return {"role": "user", "content": text}
+    return Message("user", text)
 
 
 def assistant(text: str) -> Message:
-    return {"role": "assistant", "content": text}
+    return Message("assistant", text)
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> None:

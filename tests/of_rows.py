@@ -49,12 +49,16 @@ def step_of(
     **more: Any,
 ) -> Step:
     """A step of texts."""
-    return Step(index, observation, action, reward, done, {} if info is None else info, **more)
+    asked, said = Message("user", observation), Message("assistant", action)
+    return Step(index, (asked,), said, reward, done, {} if info is None else info, **more)
 
 
-def retold(step: Step, **texts: str) -> Step:
+def retold(step: Step, observation: str | None = None, action: str | None = None) -> Step:
     """The step with another `observation` or `action`."""
-    return replace(step, **texts)
+    asked = step.observation if observation is None else observation
+    said = step.action if action is None else action
+    messages = (Message("user", asked),)
+    return replace(step, messages=messages, answer=Message("assistant", said), said=None)
 
 
 def episode_of(
@@ -72,11 +76,8 @@ def episode_of(
 
 def unasked(episode: Episode) -> Episode:
     """The episode as a conversation that begins with its first answer."""
-    messages = [Message(role="assistant", content=episode.steps[0].action)]
-    for step in episode.steps[1:]:
-        messages.append(Message(role="user", content=step.observation))
-        messages.append(Message(role="assistant", content=step.action))
-    return replace(episode, written=tuple(messages))
+    first, *others = episode.steps
+    return replace(episode, steps=(replace(first, messages=()), *others))
 
 
 def rollout_of(
@@ -94,16 +95,16 @@ def rollout_of(
     """A rollout whose steps have the tokens of these rows, or none. Without episodes they are made
     for the steps that the rows name, which earn nothing."""
     rows = tuple(rows)
-    name = f"{group}-{index}" if session_id is None else session_id
+    played, tape = _placed(tuple(episodes) or _named(rows), rows)
     return Rollout(
-        session_id=name,
+        session_id=f"{group}-{index}" if session_id is None else session_id,
         group=group,
         index=index,
         env_class_path=env,
         env_config=config or {},
         task_data=task or {},
-        episodes=tuple(episodes) or _named(rows),
-        rows=tuple(_row(one, name, group, index) for one in rows),
+        episodes=played,
+        **tape,
         **more,
     )
 
@@ -115,11 +116,10 @@ def redrawn(
     **changes: Any,
 ) -> Rollout:
     """The rollout with other episodes or rows."""
-    own = rollout.rows
-    if rows is not None:
-        own = tuple(_row(r, rollout.session_id, rollout.group, rollout.index) for r in rows)
+    own = map(drawn, rollout.rows) if rows is None else rows
     played = rollout.episodes if episodes is None else tuple(episodes)
-    return replace(rollout, episodes=played, rows=own, **changes)
+    placed, tape = _placed(played, tuple(own))
+    return replace(rollout, episodes=placed, **tape, **changes)
 
 
 def with_logprobs(rollout: Rollout, logprobs: Iterable[Sequence[float]]) -> Rollout:
@@ -139,19 +139,48 @@ def split(rollout: Rollout, **begins: str) -> Rollout:
     return redrawn(rollout, rows=[first, second])
 
 
-def _row(row: Drawn, name: str, group: int, index: int) -> Row:
-    logprobs = np.zeros(len(row.ids)) if row.logprobs is None else row.logprobs
-    return Row(
-        name,
-        group,
-        index,
-        np.asarray(row.ids),
-        np.asarray(logprobs),
-        tuple(span_of(*place) for place in row.spans),
-        begins=row.begins,
-        rewrites=row.rewrites,
-        sampled=row.sampled,
-    )
+def _placed(
+    episodes: tuple[Episode, ...], rows: tuple[Drawn, ...]
+) -> tuple[tuple[Episode, ...], dict[str, Any]]:
+    """The episodes, each of whose steps has the tokens before its answer and after the one before
+    it in its row; and the tape."""
+    order = [(e.index, k) for e in episodes for k in range(len(e.steps))]
+    numbers = {key: number for number, key in enumerate(order)}
+    found: dict[tuple[int, int], tuple[dict[str, Any], Drawn, tuple[int, int, int]]] = {}
+    for row in rows:
+        parent, begin = None, 0
+        for episode, step, start, stop in row.spans:
+            own: dict[str, Any] = {"parent": parent, "whole": parent is None, "begins": ""}
+            if parent is None:
+                own |= {"begins": row.begins, "rewrites": row.rewrites}
+                if row.begins == "template":
+                    own["parent"] = numbers[episode, step] - 1
+            found[episode, step] = own | {"sampled": row.sampled}, row, (begin, start, stop)
+            parent, begin = numbers[episode, step], stop
+    ids: list[int] = []
+    logprobs: list[float] = []
+    at: list[tuple[int, int, int]] = []
+    changed: list[Step] = []
+    for episode, k in order:
+        step = episodes[[e.index for e in episodes].index(episode)].steps[k]
+        begun = {"parent": len(at) - 1, "whole": False, "begins": ""} if k else {}
+        fields, row, (begin, start, stop) = found.get(
+            (episode, k), (begun, Drawn([0], [(0, 0, 0, 1)]), (0, 0, 0))
+        )
+        changed.append(replace(step, **fields))
+        first = len(ids)
+        ids += [int(token) for token in row.ids[begin:stop]]
+        given = [0.0] * len(row.ids) if row.logprobs is None else row.logprobs
+        logprobs += [float(value) for value in given[begin:stop]]
+        at.append((first, first + start - begin, len(ids)))
+    left = iter(changed)
+    played = tuple(replace(e, steps=tuple(next(left) for _ in e.steps)) for e in episodes)
+    tape = {
+        "token_ids": np.array(ids, np.int32),
+        "logprobs": np.array(logprobs, np.float32),
+        "at": np.array(at, np.int32).reshape(-1, 3),
+    }
+    return played, tape
 
 
 def _named(rows: Iterable[Drawn]) -> tuple[Episode, ...]:

@@ -27,7 +27,7 @@ from agentsgym.credit.estimator import Estimator
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.estimators.rloo import rloo
 from agentsgym.credit.table import StepTable
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 SIZES = (4, 8, 16)
 BATCH, BATCHES = 16, 200

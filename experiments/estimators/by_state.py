@@ -33,7 +33,7 @@ from agentsgym.credit.estimators.gigpo import (
 )
 from agentsgym.credit.table import without_rounding
 from agentsgym.types import names
-from agentsgym.types.records import Flags, Floats, Ints
+from agentsgym.types.rows import Flags, Floats, Ints
 
 
 def _hgpo(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from agentsgym.credit.table import StepTable, objects
-from agentsgym.types.records import Floats, Ints
+from agentsgym.types.rows import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)

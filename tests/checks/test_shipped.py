@@ -9,6 +9,7 @@ from agentsgym.checks.context import Context, Failed
 from agentsgym.checks.rules.tasks import masks
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
+from agentsgym.types import Message
 from helpers import CountdownEnv
 from rollout.doubles import SumEnv
 
@@ -73,7 +74,7 @@ def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carr
             batch = super().run_trial(*args, **options)
             for rollout in batch.rollouts:
                 last = rollout.episodes[-1].steps[-1]
-                object.__setattr__(last, "action", last.action + "!")
+                object.__setattr__(last, "answer", Message("assistant", last.action + "!"))
             return batch
 
     wrong = context(config, tasks)

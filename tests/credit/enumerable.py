@@ -7,7 +7,7 @@ import numpy as np
 from experiments.estimators.processes import Move, Process, every_group, gradients
 
 from agentsgym.credit import StepTable
-from agentsgym.types.records import Flags, Floats
+from agentsgym.types.rows import Flags, Floats
 
 GROUP = 3
 

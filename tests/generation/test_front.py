@@ -19,6 +19,7 @@ from agentsgym.generation.serving.app import create_app
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.generation.serving.exchanges import Exchanges
 from agentsgym.generation.serving.listening import ServerThread, listening
+from agentsgym.types import Message
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HI = [{"role": "user", "content": "hi"}]
@@ -34,12 +35,11 @@ TOOLS = {
 
 
 def said(text, *calls, ending=None):
-    message = {"role": "assistant", "content": text}
-    if calls:
-        message["tool_calls"] = [
-            {"type": "function", "id": f"call_{i}", "function": {"name": name, "arguments": given}}
-            for i, (name, given) in enumerate(calls)
-        ]
+    made = tuple(
+        {"type": "function", "id": f"call_{i}", "function": {"name": name, "arguments": given}}
+        for i, (name, given) in enumerate(calls)
+    )
+    message = Message("assistant", text, made)
     ending = ending or ("tool_calls" if calls else "stop")
     return ModelAnswer(message, ending, 7, 3)
 

@@ -12,7 +12,7 @@ import yaml
 
 from pages.page_blocks import ROOT, blocks, fenced_commands, quoted_commands
 
-LANGUAGES = {"bash", "python", "yaml", "json", "text"}
+LANGUAGES = {"bash", "python", "yaml", "json", "sql", "text"}
 # What a part of a run file in a page lacks to be one.
 RUN = {"env": "Bandit", "model": "tiny"}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -20,9 +20,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 
 def test_every_block_names_its_language():
     strange = [str(block) for block in blocks() if block.language not in LANGUAGES]
-    assert not strange, (
-        f"begin these with ```bash, ```python, ```yaml, ```json or ```text: {strange}"
-    )
+    assert not strange, f"begin these with ``` and one of {sorted(LANGUAGES)}: {strange}"
 
 
 def test_python_can_be_read():

@@ -17,8 +17,11 @@ from agentsgym.report.export.write import FORMATS, Filters, write_dataset
 from agentsgym.report.stored import Source
 from agentsgym.runs.evaluate import write_whole
 from agentsgym.runs.files import RolloutWriter, read_rollouts
+from agentsgym.types.tool_actions import calling, together
+from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
 from of_rows import drawn, redrawn
+from rollout.doubles import SumEnv
 from viewer_runs import game, make_rollout, make_run
 
 
@@ -124,6 +127,20 @@ def test_a_pair_is_the_first_action_in_which_two_games_differ(tmp_path, tokenize
     assert pair["chosen"] == [{"role": "assistant", "content": "y"}]
     assert pair["rejected"] == [{"role": "assistant", "content": "x"}]
     assert (pair["reward"], pair["rejected_reward"]) == (1.0, 0.0)
+
+
+def test_conversations_with_calls_of_tools_are_rendered_as_they_were_played(tmp_path):
+    tokenizer = tokenizer_for(template("qwen2_5"), "<|im_end|>")
+    both = together(calling("price", item="tea"), calling("price", item="milk"))
+    env, scripts = SumEnv(tokenizer), ([both.text, "4"], ["4"])
+    games = [env.run_trial([{}], ScriptedAgent(script)).rollouts[0] for script in scripts]
+    RolloutWriter(tmp_path)(games, {"phase": "train", "step": 0, "advantages": None})
+    _, rows = exported(tmp_path, "messages", tmp_path / "out")
+    for row, game_ in zip(rows, games, strict=True):
+        tools = json.loads(row["tools"])
+        shown = tokenizer.apply_chat_template(row["messages"], tools=tools, tokenize=False)
+        assert shown == tokenizer.decode(game_.rows[0].token_ids) + "<|im_end|>\n"
+    assert len(rows[0]["messages"][1]["tool_calls"]) == 2
 
 
 def test_two_games_whose_rewards_differ_by_rounding_are_no_pair(tmp_path, tokenizer):

@@ -11,7 +11,7 @@ from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.rollout import run
-from agentsgym.types import GenerationResult, ModelCall
+from agentsgym.types import GenerationResult, Message, ModelCall
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
 
 SAMPLING = SamplingParams(max_tokens=5)
@@ -145,7 +145,7 @@ def test_blocking_environments_step_side_by_side(agent):
 
 
 def test_get_action_speaks_for_itself(agent):
-    messages = [{"role": "user", "content": "Is it an animal?"}]
+    messages = [Message("user", "Is it an animal?")]
     text, state = agent.get_action(messages, None)
     _, later = agent.get_action(messages, state)
     assert isinstance(text, str) and 1 <= state <= 5 and later > state
@@ -192,7 +192,7 @@ class Brief(CountdownEnv):
     answered: ClassVar[list[int]] = []
 
     def _format_prompt(self, state, step):
-        message = {"role": "user", "content": "Go on."}
+        message = Message("user", "Go on.")
         return ModelCall((message,), max_tokens=state["most"])
 
     def _initialize_episode(self, session_id, task_data):

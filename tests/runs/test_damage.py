@@ -12,7 +12,7 @@ import pytest
 from agentsgym import ScriptedAgent
 from agentsgym.runs.files import (
     MetricsFile,
-    NewerFormat,
+    OtherFormat,
     RolloutWriter,
     read_file,
     read_metrics,
@@ -71,7 +71,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path):
     MetricsFile(path).append("train", 2, {"loss": 0.5})
     assert [line["step"] for line in read_metrics(path)] == [1, 2]
     MetricsFile(path).drop_after(1)
-    assert path.read_text() == '{"schema": 1, "step": 1, "phase": "train"}\n'
+    assert path.read_text() == '{"schema": 2, "step": 1, "phase": "train"}\n'
 
 
 def test_no_info_keeps_a_rollout_from_being_written(tmp_path, rollout):
@@ -101,11 +101,14 @@ def set_in(row, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (["rows", 0, "token_ids"], [1], "different lengths"),
-        (["rows", 0, "spans", 0, "stop"], 9999, "outside its row"),
-        (["rows", 0, "spans", 0, "step"], 7, "names step 7"),
-        (["rows", 0, "spans", 0, "episode"], -1, "of episode -1"),
-        (["rows", 0, "advantages"], [0.5], "advantages do not fit"),
+        (["logprobs"], [0.5], "1 log-probabilities"),
+        (["episodes", 0, "steps", 0, "stop"], 9999, "do not follow each other"),
+        (["episodes", 0, "steps", 0, "acts"], -1, "does not lie within"),
+        (["episodes", 0, "steps", 0, "parent"], 0, "has the parent 0"),
+        (["episodes", 0, "steps", 0, "whole"], False, "not its whole context"),
+        (["episodes", 0, "steps", 0, "given_rewards"], [0.5], "1 given_rewards of node 0"),
+        (["episodes", 0, "steps", 0, "tools"], "{}", "tools of a step"),
+        (["advantages"], [0.5], "advantages do not fit"),
         (["episodes", 0, "steps", 0, "info"], "[]", "info is not a JSON object"),
         (["episodes", 0, "steps", 0, "info"], "[" * 100_000, "info is not a JSON object"),
         (["episodes", 0, "index"], 3, "not numbered"),
@@ -147,7 +150,7 @@ def test_a_file_of_a_newer_version_says_so(tmp_path, rollout):
     file = write(tmp_path, rollout)
     table = pq.read_table(file)
     pq.write_table(table.replace_schema_metadata({b"agentsgym.schema": b"99"}), file)
-    with pytest.raises(NewerFormat, match="schema 99"):
+    with pytest.raises(OtherFormat, match="schema 99"):
         list(read_file(file))
 
 

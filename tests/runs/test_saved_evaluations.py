@@ -82,7 +82,7 @@ def test_the_file_says_what_was_played_and_how(invoke, workplace):
     )  # fmt: skip
     assert result.exit_code == 0, result.stderr
     file = json.loads((workplace / "out/evaluation.json").read_text())
-    assert (file["schema"], file["model"], file["status"]) == (1, "model", "finished")
+    assert (file["schema"], file["model"], file["status"]) == (2, "model", "finished")
     settings = file["settings"]
     assert settings["sampling"]["temperature"] == 0.5 and settings["sampling"]["max_tokens"] == 3
     assert settings["seed"] == 7 and settings["env_config"]["explain_actions"] is True
@@ -125,7 +125,7 @@ def test_two_players_on_the_same_tasks(invoke, tmp_path):
     assert reward["second"] == alone["reward"] and reward["interval"][0] > 0
     assert reward["difference"] == pytest.approx(reward["first"] - alone["reward"])
     stored = json.loads((tmp_path / "comparison.json").read_text())
-    assert stored.pop("schema") == 1 and stored == report
+    assert stored.pop("schema") == 2 and stored == report
     sides = [list(read_rollouts(tmp_path / name)) for name in ("model", "vs")]
     assert [r.session_id for r in sides[0]] == [r.session_id for r in sides[1]]
     shown = invoke("eval", "agent:optimal", "--vs", "agent:random", *options).stdout

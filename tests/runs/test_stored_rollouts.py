@@ -2,10 +2,13 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
+import duckdb
 import pandas
 import pytest
 from datasets import load_dataset
@@ -64,7 +67,7 @@ def test_columns_do_not_depend_on_how_numpy_spells_an_array():
         for code in codes
     ]
     assert schemas[0] == schemas[1]
-    assert "child 0, token_ids: list<element: int32 not null>" in schemas[0]
+    assert "token_ids: list<element: int32 not null>" in schemas[0]
 
 
 def test_sampled_rollouts_come_back_equal(tmp_path, sampled):
@@ -130,12 +133,39 @@ def test_every_library_reads_the_file(tmp_path, sampled):
     assert [row["session_id"] for row in rows] == [one.session_id for one in sampled]
     for row, rollout in zip(rows, sampled, strict=True):
         assert json.loads(row["task_data"]) == rollout.task_data
-        assert [r["token_ids"] for r in row["rows"]] == [r.token_ids.tolist() for r in rollout.rows]
-        actions = [step["action"] for episode in row["episodes"] for step in episode["steps"]]
-        assert actions == [step.action for e in rollout.episodes for step in e.steps]
+        assert row["token_ids"] == rollout.token_ids.tolist()
+        steps = [step for episode in row["episodes"] for step in episode["steps"]]
+        assert [step["answer"]["content"] for step in steps] == [s.action for s in rollout.steps]
+        assert [[step[name] for name in ("start", "acts", "stop")] for step in steps] == (
+            rollout.at.tolist()
+        )
     frame = pandas.read_parquet(path)
     assert frame["final_reward"].tolist() == [rollout.final_reward for rollout in sampled]
     assert set(frame.columns) == set(rows[0])
+
+
+def test_the_queries_of_the_page_find_rewards_tokens_and_conversations(tmp_path, sampled):
+    write(tmp_path, sampled)
+    page = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text()
+    queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
+    rewards, tokens, said = (
+        duckdb.sql(query.replace("runs/quickstart", str(tmp_path))).fetchall() for query in queries
+    )
+    steps = [(one, step) for one in sampled for step in one.steps]
+    assert sorted(rewards) == sorted(
+        (one.session_id, episode.index, step.index, step.reward)
+        for one in sampled
+        for episode in one.episodes
+        for step in episode.steps
+    )
+    places = [place for one in sampled for place in one.at.tolist()]
+    expected = [
+        (one.session_id, step.index, one.token_ids[a:c].tolist(), [0] * (b - a) + [1] * (c - b))
+        for (one, step), (a, b, c) in zip(steps, places, strict=True)
+    ]
+    assert sorted(tokens) == sorted(expected)
+    talks = [[f"{m.role}: {m.content}" for m in step.turn] for _, step in steps]
+    assert sorted(row[2] for row in said) == sorted(talks)
 
 
 def test_a_file_of_several_row_groups_is_read_whole(tmp_path, sampled, monkeypatch):

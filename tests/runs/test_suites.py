@@ -50,7 +50,7 @@ def test_the_best_player_earns_what_is_known_and_the_same_again(invoke, tmp_path
     assert again == results
     assert len(list(read_rollouts(tmp_path / "place"))) == 8
     stored = json.loads((tmp_path / "suite.json").read_text())
-    assert stored.pop("schema") == 1 and stored == results
+    assert stored.pop("schema") == 2 and stored == results
 
 
 def test_the_best_player_that_never_explores_plays_the_games_that_have_one(invoke):

@@ -7,6 +7,7 @@ import pytest
 
 from agentsgym.tokens import codec_for
 from agentsgym.tokens.template import LOOK_UP
+from agentsgym.types import Message
 from call_templates import SMOLLM3
 from chat_tokenizers import ALL, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, assistant, build_tokenizer, user
@@ -34,7 +35,7 @@ LOOKS_AROUND = [
 def turns(texts, seed, count=6):
     """Growing conversations, each one turn longer."""
     rng = random.Random(seed)
-    messages = [{"role": "system", "content": "Play."}] if seed % 2 else []
+    messages = [Message("system", "Play.")] if seed % 2 else []
     messages.append(user(rng.choice(texts)))
     for _ in range(count):
         yield messages

@@ -4,9 +4,10 @@ import pytest
 from tokenizers import processors
 
 from agentsgym import ScriptedAgent
-from agentsgym.tokens import Transcript, codec_for
+from agentsgym.tokens import codec_for
 from agentsgym.types import GenerationResult
-from helpers import CHATML, CountdownEnv, build_tokenizer, user
+from helpers import CHATML, CountdownEnv, assistant, build_tokenizer, user
+from recorded import Recorded
 
 BOS, END = 1, 2  # <|im_start|> and <|im_end|> of the toy tokenizer
 
@@ -26,16 +27,14 @@ def beginning(template=None, kind="template"):
 @pytest.mark.parametrize("kind", ["template", "both sides"])
 def test_without_a_template_a_row_begins_as_texts_do_and_no_later_text_does(kind):
     tokenizer = beginning(kind=kind)
-    transcript = Transcript(codec_for(tokenizer))
-    messages = [user("Q1")]
-    transcript.observe(messages)
-    context = transcript.context.tolist()
+    record = Recorded(codec_for(tokenizer))
+    record.tree.observe([user("Q1")])
+    context = list(record.tree.context)
     assert context == [BOS, *tokenizer.encode("Q1", add_special_tokens=False)]
-    for step in range(2):
-        transcript.act(GenerationResult.of_text("no"), 0, step)
-        messages += [{"role": "assistant", "content": "no"}, user("Q2")]
-        transcript.observe(messages)
-    (row,) = transcript.rows
+    for _ in range(2):
+        record.act(GenerationResult.of_text("no"), assistant("no"))
+        record.tree.observe([user("Q2")])
+    (row,) = record.rollout().rows
     assert row.token_ids.tolist().count(BOS) == 1 and END not in row.token_ids
 
 

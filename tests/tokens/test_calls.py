@@ -1,37 +1,33 @@
-"""The transcript of a program's calls: which row each one continues, and why another begins."""
+"""The tree of a program's calls: which row each one continues, and why another begins."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.tokens import codec_for
-from agentsgym.tokens.calls import CallTranscript
-from agentsgym.types import GenerationResult, ModelCall
+from agentsgym.types import GenerationResult, Message, ModelCall
 from chat_tokenizers import template, tokenizer_for
 from helpers import assistant, system, user
+from recorded import Recorded, sampled
 
 TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
 
 
-class Program:
+class Program(Recorded):
     """Calls a model that gives the answers that the test chooses."""
 
     def __init__(self):
-        self.transcript = CallTranscript(codec_for(TOKENIZER))
-        self.steps = 0
+        super().__init__(codec_for(TOKENIZER))
 
     def call(self, *messages, answer):
-        self.transcript.call(ModelCall(tuple(messages)))
-        ids = (*TOKENIZER.encode(answer, add_special_tokens=False), TOKENIZER.eos_token_id)
-        result = GenerationResult("", ids, (-0.5,) * len(ids), answer)
-        self.transcript.act(result, 0, self.steps, assistant(answer))
-        self.steps += 1
+        self.tree.call(ModelCall(tuple(messages)))
+        self.act(sampled(TOKENIZER, answer), assistant(answer))
         return [*messages, assistant(answer)]
 
     @property
     def rows(self):
         return [
             (row.begins, [span.step for span in row.spans], TOKENIZER.decode(row.token_ids))
-            for row in self.transcript.rows
+            for row in self.rollout().rows
         ]
 
 
@@ -51,7 +47,7 @@ def test_a_conversation_that_goes_on_stays_one_row():
     ((begins, steps, text),) = program.rows
     assert (begins, steps) == ("episode", [0, 1, 2])
     assert text + "\n" == rendered(talk)
-    row = program.transcript.rows[0]
+    row = program.rollout().rows[0]
     for span, answer in zip(row.spans, ("Where?", "And now?", "There."), strict=True):
         assert TOKENIZER.decode(row.token_ids[span.start : span.stop]) == f"{answer}<|im_end|>"
         assert set(row.logprobs[span.start : span.stop]) == {-0.5}
@@ -92,9 +88,9 @@ def test_a_branch_begins_with_the_recorded_tokens():
     north = program.call(*talk, user("North."), answer="Cold.")
     south = program.call(*talk, user("South."), answer="Warm.")
     assert begun(program) == [("episode", [0, 1]), ("branch", [2])]
-    first, second = program.transcript.rows
+    first, second = program.rollout().rows
     stop = first.spans[0].stop
-    assert second.token_ids[:stop] == first.token_ids[:stop]
+    assert second.token_ids[:stop].tolist() == first.token_ids[:stop].tolist()
     assert set(second.logprobs[:stop]) == {0.0}  # its first answer is context here
     assert [text + "\n" for *_, text in program.rows] == [rendered(north), rendered(south)]
 
@@ -105,9 +101,10 @@ def test_the_same_call_again_is_a_retry_with_the_same_context():
     again = program.call(user("Go."), answer="What?")
     program.call(*again, user("North."), answer="Yes.")
     assert begun(program) == [("episode", [0]), ("retry", [1, 2])]
-    first, second = program.transcript.rows
+    first, second = program.rollout().rows
     start = first.spans[0].start
-    assert second.spans[0].start == start and second.token_ids[:start] == first.token_ids[:start]
+    assert second.spans[0].start == start
+    assert second.token_ids[:start].tolist() == first.token_ids[:start].tolist()
 
 
 def test_a_later_call_again_is_a_retry_too():
@@ -118,20 +115,21 @@ def test_a_later_call_again_is_a_retry_too():
     program.call(*again, user("Then go."), answer="I go.")
     program.call(*talk, user("South."), answer="No.")
     assert begun(program) == [("episode", [0, 1]), ("retry", [2, 3]), ("branch", [4])]
-    first, second, _ = program.transcript.rows
+    first, second, _ = program.rollout().rows
     start = first.spans[1].start
-    assert second.spans[0].start == start and second.token_ids[:start] == first.token_ids[:start]
+    assert second.spans[0].start == start
+    assert second.token_ids[:start].tolist() == first.token_ids[:start].tolist()
 
 
 def test_a_withdrawn_call_leaves_no_tokens():
     program = Program()
     talk = program.call(user("Go."), answer="Where?")
-    before = list(program.transcript.rows[0].token_ids)
-    program.transcript.call(ModelCall((*talk, user("North."))))
-    program.transcript.withdraw()
-    assert list(program.transcript.rows[0].token_ids) == before
-    program.transcript.call(ModelCall((user("Else."),)))
-    program.transcript.withdraw()
+    before = list(program.rollout().rows[0].token_ids)
+    program.tree.call(ModelCall((*talk, user("North."))))
+    program.tree.withdraw()
+    assert list(program.rollout().rows[0].token_ids) == before
+    program.tree.call(ModelCall((user("Else."),)))
+    program.tree.withdraw()
     assert begun(program) == [("episode", [0])]
 
 
@@ -145,7 +143,7 @@ def test_whatever_a_program_continues_each_answer_is_in_one_row_after_its_conver
     steps = [step for _, steps, _ in program.rows for step in steps]
     assert sorted(steps) == list(range(len(moves)))
     for number, talk in enumerate(talks[2:]):
-        (row,) = [r for r in program.transcript.rows if number in [s.step for s in r.spans]]
+        (row,) = [r for r in program.rollout().rows if number in [s.step for s in r.spans]]
         (span,) = [span for span in row.spans if span.step == number]
         assert TOKENIZER.decode(row.token_ids[: span.stop]) + "\n" == rendered(talk[:-1])
 
@@ -162,26 +160,27 @@ WEATHER = {
 
 def test_a_call_of_a_tool_and_its_result_extend_the_row_with_the_sampled_ids():
     """The model writes its JSON in another way than the template would: its ids stay."""
-    transcript = CallTranscript(codec_for(TOKENIZER))
+    record = Recorded(codec_for(TOKENIZER))
     written = '<tool_call>\n{"arguments": {"town":"Rome"},  "name": "weather"}\n</tool_call>'
     ids = (*TOKENIZER.encode(written, add_special_tokens=False), TOKENIZER.eos_token_id)
     first = ModelCall((user("Rome?"),), (WEATHER,))
-    transcript.call(first)
+    record.tree.call(first)
     action = GenerationResult("", ids, (-0.5,) * len(ids), written)
-    message = transcript.answer(action, first).message
+    message = record.tree.answer(action, first).message
     (call,) = message["tool_calls"]
     assert call["function"] == {"name": "weather", "arguments": {"town": "Rome"}}
-    transcript.act(action, 0, 0, message)
-    result = {"role": "tool", "content": "Sun.", "tool_call_id": call["id"], "name": "weather"}
-    transcript.call(ModelCall((user("Rome?"), message, result), (WEATHER,)))
-    (row,) = transcript.rows
+    record.act(action, message)
+    result = Message("tool", "Sun.", tool_call_id=call["id"], name="weather")
+    record.tree.call(ModelCall((user("Rome?"), message, result), (WEATHER,)))
+    (row,) = record.rollout().rows
     assert tuple(row.token_ids[row.spans[0].start : row.spans[0].stop]) == ids
     assert "<tool_response>\nSun.\n</tool_response>" in TOKENIZER.decode(row.token_ids)
 
 
 def test_other_tools_begin_a_row():
-    transcript = CallTranscript(codec_for(TOKENIZER))
-    for step, tools in enumerate([(WEATHER,), ()]):
-        transcript.call(ModelCall((user("Rome?"),), tools))
-        transcript.act(GenerationResult("", (5,), (-0.5,), "a"), 0, step, assistant("a"))
-    assert [row.begins for row in transcript.rows] == ["episode", "tools"]
+    record = Recorded(codec_for(TOKENIZER))
+    for tools in [(WEATHER,), ()]:
+        record.tree.call(ModelCall((user("Rome?"),), tools))
+        record.act(GenerationResult("", (5,), (-0.5,), "a"), assistant("a"))
+    assert [row.begins for row in record.rollout().rows] == ["episode", "tools"]
+    assert [step.tools for step in record.steps] == [(WEATHER,), ()]

@@ -2,9 +2,11 @@
 
 import pytest
 
-from agentsgym.tokens import Transcript, codec_for
+from agentsgym.tokens import codec_for
 from agentsgym.types import GenerationResult
 from chat_tokenizers import template, tokenizer_for
+from helpers import assistant, user
+from recorded import Recorded
 
 # Templates, the tokens that end an answer in them, and whether those are special ones.
 CLOSINGS = [
@@ -32,11 +34,9 @@ def test_sampled_ends_of_turns_are_not_written_again(name, closing, special):
 
 def rows_of(tokenizer, sampled):
     """The rows of a game whose answer ended with the ids `sampled`."""
-    transcript = Transcript(codec_for(tokenizer))
-    messages = [{"role": "user", "content": "Is it an animal?"}]
-    transcript.observe(messages)
+    record = Recorded(codec_for(tokenizer))
+    record.tree.observe([user("Is it an animal?")])
     ids = (*tokenizer.encode("No.", add_special_tokens=False), *sampled)
-    transcript.act(GenerationResult("", ids, (-1.0,) * len(ids), "No."), 0, 0)
-    messages += [{"role": "assistant", "content": "No."}, {"role": "user", "content": "More?"}]
-    transcript.observe(messages)
-    return [row.token_ids.tolist() for row in transcript.rows]
+    record.act(GenerationResult("", ids, (-1.0,) * len(ids), "No."), assistant("No."))
+    record.tree.observe([user("More?")])
+    return [row.token_ids.tolist() for row in record.rollout().rows]

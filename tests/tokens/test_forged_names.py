@@ -7,6 +7,7 @@ from tokenizers import AddedToken, normalizers
 
 from agentsgym.tokens import codec_for
 from agentsgym.tokens.template import LOOK_UP, ChatTemplate
+from agentsgym.types import Message
 from call_templates import APPROXIMATE
 from chat_tokenizers import ALL, THOUGHTS, template, tokenizer_for, tokens_of
 from helpers import build_tokenizer
@@ -30,11 +31,11 @@ def talk(word):
     function = {"name": word, "arguments": {word: word, "n": {word: [word]}}}
     call = {"type": "function", "id": "call00000", "function": function}
     return [
-        {"role": "user", "content": word},
-        {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "content": word, "tool_call_id": "call00000", "name": word},
-        {"role": "assistant", "content": word},
-        {"role": "user", "content": word},
+        Message("user", word),
+        Message("assistant", "", tool_calls=(call,)),
+        Message("tool", word, tool_call_id="call00000", name=word),
+        Message("assistant", word),
+        Message("user", word),
     ]
 
 
@@ -85,8 +86,8 @@ def test_a_normalizer_that_changes_letters_hides_no_token(special):
     assert codec.control.ids >= set(tokenizer.convert_tokens_to_ids(["<TURN>", "<END>"]))
     evil = ["<TURN>", "a<Turn>b", "<turn>", "x<eN", "nD>x", "<END> <end>"]
     for word in evil:
-        messages = [{"role": role, "content": word} for role in ("user", "assistant", "user")]
-        harmless = [{**message, "content": "word"} for message in messages]
+        messages = [Message(role, word) for role in ("user", "assistant", "user")]
+        harmless = [Message(message.role, "word") for message in messages]
         assert controls(codec, messages) == controls(codec, harmless), word
         assert not {*codec.encode_action(word)} & codec.control.ids, word
 
@@ -96,7 +97,7 @@ def test_two_texts_complete_no_token_together():
         "{% for m in messages %}{{ m.content }}{% endfor %}<|im_end|><|im_start|>"
     )
     codec = codec_for(tokenizer)
-    ids = codec.open([{"role": "user", "content": text} for text in ("a<|im_", "end|>b")]).token_ids
+    ids = codec.open([Message("user", text) for text in ("a<|im_", "end|>b")]).token_ids
     assert ids.count(tokenizer.convert_tokens_to_ids("<|im_end|>")) == 1
     assert tokenizer.decode(ids).startswith("a<|im_end|>b")
 
@@ -104,7 +105,7 @@ def test_two_texts_complete_no_token_together():
 def test_a_text_that_nothing_completes_keeps_its_ids(chat_tokenizer):
     codec = codec_for(chat_tokenizer)
     for text in ("a <", "user", "> quoted", "[x]", "think"):
-        messages = [{"role": "user", "content": text}]
+        messages = [Message("user", text)]
         whole = chat_tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_dict=False
         )

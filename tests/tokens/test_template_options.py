@@ -4,7 +4,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, ScriptedAgent, make, register, task_dataset
 from agentsgym.tokens import codec_for
-from agentsgym.types import GenerationResult
+from agentsgym.types import GenerationResult, Message
 from helpers import CHATML, CountdownEnv, build_tokenizer
 
 # As Qwen3's template does: without thinking, the answer begins after an empty thought.
@@ -23,10 +23,10 @@ def tokenizer():
 
 def test_options_reach_openings_and_bridges(tokenizer):
     codec = codec_for(tokenizer, OFF)
-    messages = [{"role": "user", "content": "Is it an animal?"}]
+    messages = [Message("user", "Is it an animal?")]
     opening = codec.open(messages)
     assert tokenizer.decode(opening.token_ids).endswith("assistant\n<think></think>")
-    messages += [{"role": "assistant", "content": "No."}, {"role": "user", "content": "Yes."}]
+    messages += [Message("assistant", "No."), Message("user", "Yes.")]
     text = codec.bridge(opening.text, messages, (9,)).text
     assert text.count("<think></think>") == 1  # the template writes it before new answers only
 
@@ -65,19 +65,19 @@ def test_options_reach_an_agent_that_is_asked_alone(tokenizer):
 
     engine = Echo()
     agent = DirectOutputAgent(engine, template_options=OFF)
-    agent.get_action([{"role": "user", "content": "Yes?"}], None)
+    agent.get_action([Message("user", "Yes?")], None)
     assert tokenizer.decode(engine.seen).endswith("<think></think>")
 
 
 def test_a_template_of_the_callers_own_replaces_the_tokenizers(tokenizer):
     codec = codec_for(tokenizer, {"chat_template": "{{ messages[0]['content'] }}!"})
-    ids = codec.open([{"role": "user", "content": "Yes"}]).token_ids
+    ids = codec.open([Message("user", "Yes")]).token_ids
     assert tokenizer.decode(ids) == "Yes!"
 
 
 def test_a_template_serves_a_tokenizer_that_has_none(plain_tokenizer):
     codec = codec_for(plain_tokenizer, {"chat_template": CHATML})
-    ids = codec.open([{"role": "user", "content": "Yes"}]).token_ids
+    ids = codec.open([Message("user", "Yes")]).token_ids
     assert plain_tokenizer.decode(ids).startswith("<|im_start|>user\nYes")
 
 
@@ -108,4 +108,4 @@ def test_an_option_that_is_the_codecs_own_is_refused(tokenizer):
 def test_a_template_that_fails_says_so(text, message):
     codec = codec_for(build_tokenizer(text))
     with pytest.raises(ValueError, match=f"cannot render it: .*{message}"):
-        codec.open([{"role": "user", "content": "Yes"}])
+        codec.open([Message("user", "Yes")])

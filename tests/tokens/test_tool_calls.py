@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from trl.chat_template_utils import add_response_schema
 
 from agentsgym.tokens import ActionText, codec_for
 from agentsgym.tokens.template import TemplateFailed
+from agentsgym.types import Message
 from call_templates import APPROXIMATE, MISTRAL_3, SMOLLM3
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, build_tokenizer
@@ -51,7 +53,7 @@ ARGUMENTS = {
     "count": 3,
     "deep": {"list": [1, True, None, {"a": "b"}], "2": ""},
 }
-GO = {"role": "user", "content": "Go."}
+GO = Message("user", "Go.")
 
 
 def call(arguments, number=0, name="look_up"):
@@ -60,12 +62,12 @@ def call(arguments, number=0, name="look_up"):
 
 
 def answer(*calls, content=""):
-    return {"role": "assistant", "content": content, "tool_calls": list(calls)}
+    return Message("assistant", content, tool_calls=calls)
 
 
 def result(text, number=0):
     call_id = f"call{number:05d}"
-    return {"role": "tool", "content": text, "tool_call_id": call_id, "name": "look_up"}
+    return Message("tool", text, tool_call_id=call_id, name="look_up")
 
 
 @functools.cache
@@ -341,7 +343,7 @@ def test_answers_without_calls_are_what_they_were(name):
     for text in (" yes\n", "<think>\na\n</think>\n\nb", "", '{"a": 1}'):
         ids = sampled(codec, text) + codec.turn_end
         whole = ActionText(tokenizer, codec.turn_end)(ids)
-        assert codec.answer(ids).message == {"role": "assistant", "content": whole}
+        assert codec.answer(ids).message == Message("assistant", whole)
 
 
 # -- what follows an answer ------------------------------------------------------------------------
@@ -370,8 +372,8 @@ def test_only_the_text_after_an_answer_is_encoded(ending, begins):
 def test_several_new_messages_of_any_roles():
     codec = codec_with_tools(QWEN)
     ids = sampled(codec, SPACED + "<|im_end|>")
-    given = {"role": "assistant", "content": "Mine."}
-    system = {"role": "system", "content": "Be brief."}
+    given = Message("assistant", "Mine.")
+    system = Message("system", "Be brief.")
     messages = [GO, codec.answer(ids).message, result("Yes."), given, system, GO, GO]
     shown = after(codec, messages, ids, 5)
     parts = ("Yes.", "assistant\nMine.<|im_end|>", "system\nBe brief.", "user\nGo.", "user\nGo.")
@@ -384,7 +386,7 @@ def test_several_new_messages_of_any_roles():
 def test_two_messages_after_a_plain_answer():
     codec = codec_for(tokenizer_for(QWEN))
     ids = sampled(codec, "Mouse?<|im_end|>")
-    messages = [GO, {"role": "assistant", "content": "Mouse?"}, GO, GO]
+    messages = [GO, Message("assistant", "Mouse?"), GO, GO]
     go = "\n<|im_start|>user\nGo.<|im_end|>"
     assert after(codec, messages, ids, 2) == f"{go}{go}\n<|im_start|>assistant\n"
 
@@ -392,7 +394,7 @@ def test_two_messages_after_a_plain_answer():
 def test_a_plain_answer_after_calls():
     codec = codec_with_tools(QWEN)
     ids = sampled(codec, "It is a.<|im_end|>")
-    said = {"role": "assistant", "content": "It is a."}
+    said = Message("assistant", "It is a.")
     messages = [GO, answer(call({"key": "a"})), result("a"), said, GO]
     assert (
         after(codec, messages, ids, 1)
@@ -424,8 +426,8 @@ def test_thoughts_are_kept_among_calls_and_dropped_by_the_next_question():
 
 def test_tools_that_move_to_the_last_question_begin_a_row():
     codec = codec_with_tools(MISTRAL_3)
-    asked = {"role": "user", "content": "And now?"}
-    messages = [GO, {"role": "assistant", "content": "No."}, asked]
+    asked = Message("user", "And now?")
+    messages = [GO, Message("assistant", "No."), asked]
     bridge = codec.bridge(codec.open([GO]).text, messages, sampled(codec, " No.</s>"))
     assert bridge.delta is None and bridge.rewrites == "earlier"
 
@@ -470,7 +472,7 @@ def test_any_ids_are_an_answer_that_can_be_followed(name, data):
     parsed = codec.answer(ids)
     calls = parsed.message.get("tool_calls", [])
     assert parsed.attempted >= len(calls)
-    new = [{**result("a"), "tool_call_id": one["id"]} for one in calls] or [GO]
+    new = [replace(result("a"), tool_call_id=one["id"]) for one in calls] or [GO]
     messages = [GO, parsed.message, *new]
     bridge = codec.bridge(codec.open([GO]).text, messages, ids, len(new))
     whole = codec.open(messages)

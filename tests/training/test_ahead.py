@@ -238,10 +238,10 @@ class _Scripted:
 
 
 def _over(request, version=0, error=None):
-    game = episode_of(step_of(0, "go", "a", 1.0, True))
+    game = episode_of(step_of(0, "go", "a", 1.0, True, policy_version=version))
     return rollout_of(
         [game], group=request.group, index=request.index, env="Digit",
-        session_id=request.session_id, error=error, policy_version=version,
+        session_id=request.session_id, error=error,
     )  # fmt: skip
 
 

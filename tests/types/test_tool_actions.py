@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from agentsgym.types import Message
 from agentsgym.types.tool_actions import ToolAction, acting, calling
 
 CALL = {"name": "search", "arguments": {"query": "ä {"}}
@@ -42,16 +43,12 @@ def test_any_other_text_is_content_alone(text):
 
 def test_what_a_model_writes_as_words_stays_words():
     written = ToolAction("", (CALL,)).text
-    action = ToolAction.of_message({"role": "assistant", "content": written})
+    action = ToolAction.of_message(Message("assistant", written))
     assert ToolAction.of_text(action.text) == ToolAction(written)
 
 
 def test_a_message_has_the_calls_and_the_number_that_could_not_be_read():
-    message = {
-        "role": "assistant",
-        "content": "",
-        "tool_calls": [{"type": "function", "id": "a", "function": CALL}],
-    }
+    message = Message("assistant", "", ({"type": "function", "id": "a", "function": CALL},))
     action = ToolAction.of_message(message, attempted=3)
     assert (action.calls, action.unread, action.attempted) == ((CALL,), 2, 3)
     assert action.metrics(executed=0) == {

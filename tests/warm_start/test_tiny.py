@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agentsgym.tokens import codec_for
 from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
 from agentsgym.warm_start.tiny import build_model, build_tokenizer
+from helpers import assistant, user
 
 LINES = [
     "Is it electric?",
@@ -85,12 +86,11 @@ def test_by_words_any_text_is_decoded_to_itself(words, text):
 
 def test_the_chat_template_only_appends(tokenizer):
     codec = codec_for(tokenizer)
-    user, agent = {"role": "user"}, {"role": "assistant"}
-    messages = [user | {"content": "Yes, electric."}]
+    messages = [user("Yes, electric.")]
     opening = codec.open(messages)
     names = tokenizer.convert_ids_to_tokens(list(opening.token_ids))
     assert names[0] == "<|user|>" and names[-1] == "<|agent|>" and len(names) == 3
-    messages += [agent | {"content": "[apple]"}, user | {"content": "No, not electric."}]
+    messages += [assistant("[apple]"), user("No, not electric.")]
     answer = tuple(tokenizer.encode("[apple]"))
     bridge = codec.bridge(opening.text, messages, answer)
     assert tokenizer.convert_ids_to_tokens(list(bridge.delta))[0] == "<|end|>"

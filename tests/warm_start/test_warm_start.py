@@ -11,7 +11,7 @@ from test_tiny import SMALL, weights_hash
 from agentsgym import MultistepEnv, task_dataset
 from agentsgym.agents import DirectOutputAgent, ScriptedAgent
 from agentsgym.training.loss.layout import pack
-from agentsgym.types import EngineStats, GenerationResult
+from agentsgym.types import EngineStats, GenerationResult, Message
 from agentsgym.warm_start.fit import fit, pad, target_loss
 from agentsgym.warm_start.games import GameStream
 from agentsgym.warm_start.lessons import (
@@ -259,7 +259,7 @@ def test_what_half_of_the_games_do_is_learned_as_a_half():
     player = SimpleNamespace(get_action=play)
     settings = NEW.model_copy(update={"steps": 80, "games_per_round": 320, "vocab_size": 300})
     result = warm_start(BankEnv(), player, settings)
-    begin = [{"role": "user", "content": "begin"}]
+    begin = [Message("user", "begin")]
     ids = result.tokenizer.apply_chat_template(begin, add_generation_prompt=True, tokenize=False)
     ids = result.tokenizer(ids, return_tensors="pt")["input_ids"]
     with torch.no_grad():

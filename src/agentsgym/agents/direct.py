@@ -32,11 +32,12 @@ class DirectOutputAgent:
         self._template_options = template_options
         self._codec: Codec | None = None
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """Sample one action. The state counts sampled tokens, so that noise is never reused."""
         sampled = int(agent_state or 0)
         session_id = f"direct-{id(self)}"
-        context = self._context(messages)
+        known = [Message.of(message) for message in messages]
+        context = self._context(known)
         ends = self._codec.ends if self._codec else ()
         self.engine.submit(
             [
@@ -46,7 +47,7 @@ class DirectOutputAgent:
                     sampling=replace(self.sampling, stop_token_ids=ends),
                     seed=self._seed,
                     sampled_before=sampled,
-                    messages=messages,
+                    messages=known,
                 )
             ]
         )
@@ -56,7 +57,7 @@ class DirectOutputAgent:
             raise RuntimeError(f"the engine could not sample an action: {result.error}")
         return result.text, sampled + len(result.token_ids or ())
 
-    def _context(self, messages: list[Message]) -> Sequence[int]:
+    def _context(self, messages: Sequence[Message]) -> Sequence[int]:
         """The conversation as token ids; empty for an engine that answers messages."""
         tokenizer = self.engine.tokenizer
         if tokenizer is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.base import MultistepEnv, overrides
-from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
+from agentsgym.types import Agent, PrivilegedAgent, SessionView
 
 NOTHING_LEFT = "Nothing to note."
 
@@ -17,12 +17,12 @@ class ScriptedAgent:
     The script starts again with every rollout, but not with every episode of a rollout.
     """
 
-    def __init__(self, script: Sequence[str] | Callable[[list[Message]], str]) -> None:
+    def __init__(self, script: Sequence[str] | Callable[[list[dict[str, Any]]], str]) -> None:
         if not callable(script) and not script:
             raise ValueError("a script needs at least one line")
         self._script = script
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """The next line; the state is the number of lines used so far."""
         number = int(agent_state or 0)
         if callable(self._script):
@@ -41,7 +41,7 @@ class HumanAgent:
         self._show = show
         self._ask = ask
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """Show the messages since the last action and read a line; the state counts messages."""
         seen = int(agent_state or 0)
         if len(messages) < seen:
@@ -73,7 +73,7 @@ class RandomAgent(PrivilegedAgent):
     def for_session(self, session: SessionView) -> Agent:
         """The player of one session. It raises ValueError if no action is admissible."""
 
-        def choose(messages: list[Message]) -> str:
+        def choose(messages: list[dict[str, Any]]) -> str:
             actions = session.admissible_actions()
             if actions:
                 return self._rng.choice(actions)

@@ -48,7 +48,7 @@ def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
     listed = env.admissible_actions(env.active_states[request.session_id])
     if listed is not None:
         return list(listed)
-    words = harvest([message["content"] for message in request.messages])
+    words = harvest([message.content for message in request.messages])
     if env.config.action_form == "tool":
         return words
     return [*words, *(call for schema in env.tool_schemas for call in _calls(schema, words))]
@@ -112,7 +112,7 @@ def replay(actions: Sequence[Sequence[str]]) -> ActionChoice:
 
 def copycat(env: MultistepEnv, request: GenerationRequest, number: int) -> str:
     """Repeats the observation."""
-    return request.messages[-1]["content"]
+    return request.messages[-1].content
 
 
 def words_in(task: Any) -> list[str]:
@@ -145,7 +145,7 @@ def events(rollout: Rollout) -> list[tuple[str, Any]]:
     """Everything that the agent could see or earn, each with its name."""
     facts: list[tuple[str, Any]] = []
     for e in rollout.episodes:
-        facts += [(f"message {n} ({m['role']})", m["content"]) for n, m in enumerate(e.messages)]
+        facts += [(f"message {n} ({m.role})", m.content) for n, m in enumerate(e.messages)]
         facts += [(f"the reward of step {step.index}", step.reward) for step in e.steps]
         facts += [(f"whether step {step.index} is malformed", step.malformed) for step in e.steps]
         facts.append(("the end", e.stop_reason))

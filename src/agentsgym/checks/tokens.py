@@ -56,7 +56,7 @@ class ScriptedTalk(MultistepEnv):
 
 def scripted(env: MultistepEnv, request: GenerationRequest, number: int) -> str:
     """A player that gives `ANSWERS`."""
-    turn = sum(message["role"] == "assistant" for message in request.messages)
+    turn = sum(message.role == "assistant" for message in request.messages)
     return ANSWERS[turn % len(ANSWERS)]
 
 

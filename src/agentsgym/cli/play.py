@@ -125,6 +125,6 @@ def _watch(run: RunConfig, task: int) -> Rollout:
         (rollout,) = player.play(run, request, seed=seed).rollouts
     for episode in rollout.episodes:
         for message in episode.messages:
-            style = "bold" if message["role"] == "assistant" else "cyan"
-            out.print(shown(message["content"]), style=style)
+            style = "bold" if message.role == "assistant" else "cyan"
+            out.print(shown(message.content), style=style)
     return rollout

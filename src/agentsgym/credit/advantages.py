@@ -11,7 +11,7 @@ from agentsgym.credit.estimator import Estimator, check_options
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.table import StepTable, table_of
 from agentsgym.types import ImportRefused, RolloutBatch, Row, import_path
-from agentsgym.types.records import Floats, Ints
+from agentsgym.types.rows import Floats, Ints
 
 StepKey = tuple[int, int]
 """(episode, step) within a rollout."""

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 
 from agentsgym.credit.table import StepTable, without_rounding
-from agentsgym.types.records import Flags, Floats, Ints
+from agentsgym.types.rows import Flags, Floats, Ints
 
 Keys = Sequence[Hashable]
 """A key for each step, shape (N,); steps with equal keys are compared."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentsgym.types import Rollout, Row, Step, StepSpan
-from agentsgym.types.records import Flags, Floats, Ints
+from agentsgym.types.rows import Flags, Floats, Ints
 
 Choices = tuple[Mapping[int, float], ...]
 """For each token of an action some tokens that could stand there instead, the token itself often

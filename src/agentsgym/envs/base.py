@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Self
 from agentsgym.envs.settings import EnvSettings, read_settings, remember_own
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.types import Agent, EpisodeOutcome, Prompt, RolloutBatch, Tokenizer, TrialInfo
+from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError
-from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import short_repr
 from agentsgym.types.tool_actions import ACT
 

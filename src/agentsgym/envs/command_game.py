@@ -22,7 +22,7 @@ from pydantic import Field
 from agentsgym.envs.action_text import read_option, with_form
 from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import EnvSettings
-from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView
+from agentsgym.types import Agent, PrivilegedAgent, SessionView
 
 Replacements = Sequence[tuple[Any, str, Any, Any]]
 """Module or class, attribute, the engine's own value, and ours."""
@@ -198,7 +198,7 @@ class _ExpertPlayer:
     def __init__(self, session: SessionView) -> None:
         self._session = session
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """The next command of the plan ("look" if none is left); the agent's state holds the
         actions of the game so far and the rest of the plan."""
         session = self._session

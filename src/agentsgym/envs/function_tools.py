@@ -11,8 +11,8 @@ from pydantic import TypeAdapter, ValidationError, validate_call
 from pydantic.errors import PydanticUserError
 
 from agentsgym.generation.loop_thread import LoopThread
+from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError
-from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import plain
 
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from agentsgym.envs.action_text import with_form
 from agentsgym.envs.dataset import SeedTasks
-from agentsgym.types import Agent, Message, PrivilegedAgent, SessionView, TrialInfo
+from agentsgym.types import Agent, PrivilegedAgent, SessionView, TrialInfo
 from agentsgym.types.foreign import truth
 from agentsgym.types.names import ConfigError
 
@@ -245,7 +245,7 @@ class KnownGameAgent(PrivilegedAgent):
         """The player of one session."""
         return replace(self, session=session)
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """An action, or correct notes; the agent's state is its last `_Turn`."""
         if self.session is None:
             return PrivilegedAgent.get_action(self, messages, agent_state)

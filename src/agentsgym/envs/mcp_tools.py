@@ -20,8 +20,8 @@ from typing import Any
 
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.function_tools import ToolError, in_time, tool_loop
+from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError
-from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import error_text
 
 START_SECONDS = 30.0

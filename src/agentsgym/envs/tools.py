@@ -14,8 +14,8 @@ from agentsgym.envs.mcp_tools import McpTool, McpTools
 from agentsgym.envs.settings import EnvSettings
 from agentsgym.types import Message
 from agentsgym.types.foreign import scalar
+from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError, did_you_mean
-from agentsgym.types.requests import ToolSchema
 from agentsgym.types.text import cut, error_text
 from agentsgym.types.tool_actions import ToolAction, results
 
@@ -107,7 +107,7 @@ class ToolEnv(MultistepEnv):
             texts.append(cut(text, self.config.result_characters))
         answers = results(called, texts)
         if called.unread:
-            answers.append(Message(role="user", content=_said_of_unread(called)))
+            answers.append(Message("user", _said_of_unread(called)))
         info = {"malformed": not called.calls, "metrics": called.metrics(executed)}
         return {**state, "results": answers}, 0.0, False, info
 

@@ -30,7 +30,7 @@ from agentsgym.types import (
     session_seed,
 )
 from agentsgym.types.foreign import checked_number
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 from agentsgym.types.text import finite, named_error, short_repr
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.tokens.calls import REASONS
+from agentsgym.tokens.tree import REASONS
 from agentsgym.types import Episode, Rollout, Step
 from agentsgym.types.foreign import number, truth
 

@@ -19,7 +19,7 @@ from transformers import DynamicCache
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
 from agentsgym.generation.embedded.in_process import InProcessEngine
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 _LENGTHS = (11, 7)
 _DECODED = 3

@@ -21,7 +21,7 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import DamagedFile, read_bytes
 from agentsgym.runs.files.directory import dataset_of
-from agentsgym.runs.files.records import NewerFormat, SavedFigures
+from agentsgym.runs.files.records import OtherFormat, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links
 from agentsgym.training.settings import TrainSettings
@@ -29,7 +29,7 @@ from agentsgym.types import Rollout
 from agentsgym.types.foreign import number
 from agentsgym.types.token_records import TokenRecord
 
-_UNREADABLE = (DamagedFile, NewerFormat, OSError)
+_UNREADABLE = (DamagedFile, OtherFormat, OSError)
 _MOST_CONFIG = 200_000
 
 Json = dict[str, Any]

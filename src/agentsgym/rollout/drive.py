@@ -2,6 +2,7 @@
 default, and what a trial does with its result.
 """
 
+from array import array
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeGuard, TypeVar
@@ -12,8 +13,8 @@ from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.episode import EpisodeGenerator, play_episode, score_weight, with_reward
 from agentsgym.rollout.session import Session, SessionError
-from agentsgym.rollout.trial import EpisodePlayer, play_trial
-from agentsgym.tokens import DraftRow
+from agentsgym.rollout.trial import EpisodePlayer, play_trial, rollout_of
+from agentsgym.tokens import Node
 from agentsgym.types import (
     Agent,
     EngineAgent,
@@ -27,14 +28,12 @@ from agentsgym.types import (
     Row,
     SamplingParams,
     Step,
-    StepSpan,
     Tokenizer,
-    copy_message,
     wait_for,
 )
 from agentsgym.types.foreign import checked_number
-from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import place_rewards
+from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
 
 T = TypeVar("T")
@@ -141,7 +140,9 @@ def _result_of(agent: Agent, request: GenerationRequest, session: Session) -> Ge
             request = session.request_action(session.action_kind)
         agent.engine.submit([request])
         return wait_for(agent.engine, request.session_id)
-    answer = agent.get_action([copy_message(m) for m in request.messages], session.agent_state)
+    answer = agent.get_action(
+        [message.to_dict() for message in request.messages], session.agent_state
+    )
     try:
         text, session.agent_state = answer
     except (TypeError, ValueError):
@@ -199,9 +200,7 @@ def run_complete_episode(env: MultistepEnv, session_id: str, agent: Agent) -> di
     """Play the episode whose state is `env.active_states[session_id]` to its end."""
     session = env.active_sessions.get(session_id) or _lone_session(env, session_id)
     session.sampling = sampling_of(agent)
-    first_row = len(session.transcript.rows)
-    episode = drive(play_episode(session), agent, session)
-    return _record_of(session, episode, first_row)
+    return _record_of(session, drive(play_episode(session), agent, session))
 
 
 def _lone_session(env: MultistepEnv, session_id: str) -> Session:
@@ -209,56 +208,54 @@ def _lone_session(env: MultistepEnv, session_id: str) -> Session:
     return Session(env, request)
 
 
-def _record_of(session: Session, episode: Episode, first_row: int) -> dict[str, Any]:
-    goes_on = session.episode > 0 and session.env.config.carry == "full"
-    rows = session.transcript.rows[first_row - 1 if goes_on and first_row else first_row :]
-    ids = list(rows[-1].token_ids) if rows else []
+def _record_of(session: Session, episode: Episode) -> dict[str, Any]:
+    row = _last_row(session, episode)
+    ids = [] if row is None else row.token_ids.tolist()
     return {
         "full_token_ids": ids,
         "full_attention_mask": [1] * len(ids),
-        "agent_token_mask": _mask(rows[-1]) if rows else [],
-        "per_token_rewards": _placed(session, episode, rows[-1]).tolist() if rows else [],
+        "agent_token_mask": [] if row is None else row.agent_token_mask.tolist(),
+        "per_token_rewards": [] if row is None else _placed(session, episode, row).tolist(),
         "final_reward": episode.reward,
-        "final_completion_messages": [copy_message(m) for m in session.messages],
+        "final_completion_messages": [message.to_dict() for message in session.messages],
         "episode": episode,
     }
 
 
+def _last_row(session: Session, episode: Episode) -> Row | None:
+    """The row in which the running episode, played to its end, acted last."""
+    rows = rollout_of(session, episode).rows
+    return next((row for row in reversed(rows) if episode.index in row.episodes), None)
+
+
 def _episode_of(session: Session, record: Any) -> Episode:
-    """The episode of a record; the record's rewards or its row are kept in the session."""
+    """The episode of a record; the record's rewards or its tokens are kept in the session."""
     _check(record)
     if "episode" not in record:
-        episode, row = _foreign(session, record)
-        session.given_rows.append(row)
-        return episode
-    rows = session.transcript.rows
+        return _foreign(session, record)
     ids, mask = list(record["full_token_ids"]), list(record["agent_token_mask"])
-    if ids and (ids, mask) != (list(rows[-1].token_ids), _mask(rows[-1])):
+    row = _last_row(session, record["episode"])
+    if ids and (
+        row is None or (ids, mask) != (row.token_ids.tolist(), row.agent_token_mask.tolist())
+    ):
         raise SessionError(
             "_run_complete_episode returned an episode with other tokens than were played; "
             "leave 'episode' out to return tokens of its own"
         )
     episode = _with_final_reward(record["episode"], float(record["final_reward"]))
     rewards = np.array(record["per_token_rewards"], np.float64)
-    if ids and not np.array_equal(rewards, _placed(session, episode, rows[-1])):
-        session.given_rewards[episode.index, len(rows) - 1] = rewards
+    if ids and row is not None and not np.array_equal(rewards, _placed(session, episode, row)):
+        session.given_rewards[episode.index] = rewards
     return episode
 
 
-def _placed(session: Session, episode: Episode, row: DraftRow) -> Floats:
+def _placed(session: Session, episode: Episode, row: Row) -> Floats:
     """The episode's rewards on the tokens of its row, as the environment's settings place them."""
     spans = [span for span in row.spans if span.episode == episode.index]
     config = session.env.config
     return place_rewards(
         len(row.token_ids), spans, episode, config.reward_placement, config.final_reward
     )
-
-
-def _mask(row: DraftRow) -> list[int]:
-    mask = [0] * len(row.token_ids)
-    for span in row.spans:
-        mask[span.start : span.stop] = [1] * span.length
-    return mask
 
 
 def _check(record: Any) -> None:
@@ -289,31 +286,50 @@ def _with_final_reward(episode: Episode, reward: float) -> Episode:
     return replace(episode, steps=tuple(with_reward(episode.steps, reward)), reward=reward)
 
 
-def _foreign(session: Session, record: Mapping[str, Any]) -> tuple[Episode, Row]:
-    """An episode and its row, made only from the specification's unpadded dict."""
-    mask = tuple(int(on) for on in record["agent_token_mask"])
-    spans = [StepSpan(session.episode, k, *run) for k, run in enumerate(_runs(mask))]
+def _foreign(session: Session, record: Mapping[str, Any]) -> Episode:
+    """An episode made only from the specification's unpadded dict: each run of agent tokens is a
+    step's answer, the last one earns the reward."""
+    ids = [int(token) for token in record["full_token_ids"]]
+    given = [float(reward) for reward in record["per_token_rewards"]]
+    runs = _runs(tuple(int(on) for on in record["agent_token_mask"]))
+    turns = _turns([_message(one) for one in record.get("final_completion_messages", ())], runs)
+    session.tree.restart()
+    steps: list[Step] = []
+    row, parent, begin = array("i"), None, 0
+    for k, (acts, stop) in enumerate([*runs, (len(ids), len(ids))]):
+        messages, answer = turns[k]
+        if k == len(runs) and begin == stop and not messages:
+            break
+        row.extend(ids[begin:acts])
+        begins = "" if k else "episode"
+        node = Node(parent, begins, messages, row, begin, acts, not k, answer=answer, sampled=False)
+        parent = session.tree.add(node, ids[acts:stop])
+        earned = float(record["final_reward"]) if k == len(runs) - 1 else 0.0
+        own = tuple(given[begin:stop])
+        step = Step(k, reward=earned, done=k == len(runs) - 1, given_rewards=own, **node.recorded)
+        steps.append(step)
+        begin = stop
+    played, rest = tuple(steps[: len(runs)]), steps[len(runs) :]
     reward = float(record["final_reward"])
-    rewards = [0.0] * (len(spans) - 1) + [reward] if spans else []
-    steps = tuple(Step(k, "", "", r, done=k == len(spans) - 1) for k, r in enumerate(rewards))
-    messages = tuple(map(_message, record.get("final_completion_messages", ())))
     weight = score_weight(session)
-    episode = Episode(session.episode, steps, reward, weight, "done", written=messages)
-    row = Row(
-        session_id=session.session_id,
-        group=session.request.group,
-        rollout=session.request.index,
-        token_ids=np.array(record["full_token_ids"], np.int32),
-        logprobs=np.zeros(len(mask), np.float32),
-        spans=tuple(spans),
-        sampled=False,
-        given_rewards=np.array(record["per_token_rewards"], np.float64),
-    )
-    return episode, row
+    return Episode(session.episode, played, reward, weight, "done", rest[0] if rest else None)
+
+
+def _turns(
+    messages: Sequence[Message], answers: Sequence[Any]
+) -> list[tuple[tuple[Message, ...], Message | None]]:
+    """The messages before each of the answers, each with the answer, and those after the last; all
+    stand before the first one if other messages are answers than those."""
+    places = [k for k, message in enumerate(messages) if message.role == "assistant"]
+    if len(places) != len(answers):
+        return [(tuple(messages), None), *[((), None)] * len(answers)]
+    begins = [0, *(k + 1 for k in places)]
+    turns = [(tuple(messages[a:b]), messages[b]) for a, b in zip(begins, places, strict=False)]
+    return [*turns, (tuple(messages[begins[-1] :]), None)]
 
 
 def _message(message: Mapping[str, Any]) -> Message:
-    return {key: clean_text(str(message[key])) for key in ("role", "content")}  # type: ignore[return-value]
+    return Message(clean_text(str(message["role"])), clean_text(str(message["content"])))
 
 
 def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:

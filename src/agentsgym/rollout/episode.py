@@ -8,9 +8,10 @@ from typing import Any
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.rollout.answers import StepAnswer, checked_text, read_answer
 from agentsgym.rollout.parsed_action import ParsedAction
-from agentsgym.rollout.session import Session, SessionError, clean_action, spoken
+from agentsgym.rollout.session import Session, SessionError, clean_action
 from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Prompt, Step
 from agentsgym.types.foreign import checked_number
+from agentsgym.types.messages import as_text, spoken
 from agentsgym.types.tool_actions import NO_ACT
 
 logger = logging.getLogger(__name__)
@@ -36,15 +37,13 @@ def play_episode(session: Session) -> EpisodeGenerator:
             f"{session.where()}: no state; set env.active_states[session_id] = "
             "env._initialize_episode(session_id, task_data) before the episode"
         )
-    if not session.messages:
-        _instruct(session)
     mistakes = 0
     stop_reason = yield from _observe(session)
     while stop_reason is None:
         action = clean_action((yield session.request_action()))
         parsed = session.read(action)
         if not session.fits(action, parsed):
-            session.withdraw()
+            session.tree.withdraw()
             stop_reason = OVER_BUDGET
             break
         step = _take_step(session, action, parsed)
@@ -53,11 +52,6 @@ def play_episode(session: Session) -> EpisodeGenerator:
         if stop_reason is None:
             stop_reason = yield from _observe(session, parsed)
     return finish(session, stop_reason)
-
-
-def _instruct(session: Session) -> None:
-    if session.env.config.system_prompt is not None:
-        session.instruct(session.env.config.system_prompt)
 
 
 def reflect(session: Session) -> _NoteGenerator:
@@ -76,22 +70,12 @@ def _write(session: Session, request: str) -> _NoteGenerator:
     action = clean_action((yield session.request_action("reflection")))
     parsed = session.read(action)
     if not session.fits(action, parsed):
-        session.withdraw()
+        session.tree.withdraw()
         return None
     session.act(action, parsed)
-    step = Step(
-        index=len(session.steps),
-        observation=session.observation,
-        action=parsed.text,
-        reward=0.0,
-        done=False,
-        truncated=action.truncated,
-        kind="reflection",
-        policy_version=action.policy_version,
+    return session.step(
+        parsed.text, reward=0.0, done=False, truncated=action.truncated, kind="reflection"
     )
-    session.steps.append(step)
-    session.notes += 1
-    return step
 
 
 def memory_text(session: Session) -> str:
@@ -142,14 +126,15 @@ def _observe(
         prompt = checked_text(prompt, "_format_prompt")
         if session.carried and not session.acted:
             prompt = f"{session.carried}\n\n{prompt}"
-    answered = any(message["role"] == "assistant" for message in session.messages)
+    answered = any(message.role == "assistant" for message in session.messages)
     limit = session.context_limit if answered else None
-    observed = session.observe(prompt, limit)
     if not session.acted:
-        session.opening = session.observation
-    if observed:
+        session.opening = as_text(session.told(prompt))
+    if session.observe(prompt, limit):
         return None
-    return OVER_BUDGET if limit is None else (yield from _go_on(session, session.observation))
+    if limit is None:
+        return OVER_BUDGET
+    return (yield from _go_on(session, as_text(session.told(prompt))))
 
 
 def _observe_call(session: Session, call: Prompt) -> str | None:
@@ -190,8 +175,7 @@ def _go_on(
     if note is None:
         return OVER_BUDGET
     parts = [session.opening if session.acted else "", memory_text(session), prompt]
-    session.begin_conversation()
-    _instruct(session)
+    session.tree.restart("note")
     return None if session.observe("\n\n".join(filter(None, parts))) else OVER_BUDGET
 
 
@@ -209,10 +193,8 @@ def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction)
     if answer.step_rewards is not None:
         _replace_rewards(session, answer.step_rewards)
     penalty = env.config.malformed_penalty if answer.malformed else 0.0
-    step = Step(
-        index=len(session.steps),
-        observation=session.observation,
-        action=parsed.text if session.call is None else spoken(parsed.message),
+    return session.step(
+        parsed.text if session.call is None else spoken(parsed.message),
         reward=checked_number(answer.reward - penalty, "reward"),
         done=answer.done,
         info=_with_metrics(answer.info, parsed),
@@ -221,10 +203,7 @@ def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction)
         anchor=anchor,
         token_rewards=_token_rewards(session, answer.token_rewards, tokens),
         penalty=penalty,
-        policy_version=action.policy_version,
     )
-    session.steps.append(step)
-    return step
 
 
 def _with_metrics(info: Mapping[str, Any], parsed: ParsedAction) -> Mapping[str, Any]:
@@ -279,31 +258,22 @@ def finish(session: Session, stop_reason: str) -> Episode:
         actions, rewards = [s.action for s in played], [s.reward for s in played]
         final = session.host._calculate_reward(session.state, actions, actions[-1], rewards)
         steps = with_reward(steps, checked_number(final, "what _calculate_reward returns"))
-    messages = session.own_messages
-    system = messages[0]["content"] if messages and messages[0]["role"] == "system" else None
-    complete = len(messages) == 2 * len(steps) + (system is not None)  # no action lacks its step
-    complete = complete and not session.notes
-    starts, ends = [0], dict[int, int]()
-    if session.call is not None:  # each call had a conversation of its own
-        messages, system, complete = [], None, False
-        for talk, turns in session.talks.values():
-            ends |= {step: len(messages) + end for step, end in turns.items()}
-            messages += talk
-            starts.append(len(messages))
-    elif session.env.tool_schemas:  # calls and results are no plain texts
-        complete = False
     return Episode(
         index=session.episode,
         steps=tuple(steps),
         reward=sum(step.reward for step in steps),
         score_weight=score_weight(session),
         stop_reason=stop_reason,
-        continues=session.continues and session.call is None,
-        system=system,
-        written=None if complete else tuple(messages),
-        starts=tuple(starts[:-1]),
-        ends=tuple(end for step, end in sorted(ends.items()) if step < len(steps)),
+        unanswered=unanswered(session) if stop_reason == "error" else None,
     )
+
+
+def unanswered(session: Session) -> Step | None:
+    """What the agent read, and perhaps answered, when an error ended its episode."""
+    node = session.tree.unanswered()
+    if node is None:
+        return None
+    return Step(len(session.steps), reward=0.0, done=False, **node.recorded)
 
 
 def score_weight(session: Session) -> float:

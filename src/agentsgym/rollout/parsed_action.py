@@ -7,7 +7,8 @@ recorded as the call that a model would make.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from agentsgym.tokens import Codec
 from agentsgym.types import ActionKind, GenerationResult, Message
@@ -27,7 +28,7 @@ class ParsedAction:
 
 def plain_action(action: GenerationResult) -> ParsedAction:
     """An action where there are no tools."""
-    return ParsedAction({"role": "assistant", "content": action.text}, action.text)
+    return ParsedAction(Message("assistant", action.text), action.text)
 
 
 def tool_action(
@@ -53,20 +54,22 @@ def tool_action(
     return ParsedAction(message, text if plain is None else plain, plain is not None, metrics)
 
 
-def following(prompt: str | Sequence[Message], before: Sequence[Message]) -> list[Message]:
+def following(
+    prompt: str | Sequence[Mapping[str, Any]], before: Sequence[Message]
+) -> list[Message]:
     """What an environment says after the messages `before`. The k-th message of the role tool
     answers the k-th call of the answer before it, and a text answers each of the calls."""
-    calls = before[-1].get("tool_calls", []) if before else []
+    calls = before[-1].tool_calls if before else ()
     if isinstance(prompt, str):
         if not calls:
-            return [{"role": "user", "content": prompt}]
+            return [Message("user", prompt)]
         prompt = [
             Message(role="tool", content=prompt, name=call["function"]["name"]) for call in calls
         ]
     numbers = iter([call["id"] for call in calls])
     messages: list[Message] = []
-    for message in prompt:
-        known = message["role"] != "tool" or "tool_call_id" in message
+    for message in map(Message.of, prompt):
+        known = message.role != "tool" or message.tool_call_id is not None
         number = None if known else next(numbers, None)
-        messages.append(message if number is None else {**message, "tool_call_id": number})
+        messages.append(message if number is None else replace(message, tool_call_id=number))
     return messages

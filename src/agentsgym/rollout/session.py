@@ -4,7 +4,6 @@ Texts of environments and agents enter the record here: their lone surrogates be
 tokenizers and files do not accept them.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.rollout.parsed_action import ParsedAction, following, plain_action, tool_action
-from agentsgym.tokens.calls import CallTranscript, call_keys, message_key
+from agentsgym.tokens import Tree
 from agentsgym.types import (
     ActionKind,
     Episode,
@@ -22,12 +21,12 @@ from agentsgym.types import (
     ModelCall,
     Prompt,
     RolloutRequest,
-    Row,
     SamplingParams,
     Step,
     TrialInfo,
 )
-from agentsgym.types.records import Floats, count_calls
+from agentsgym.types.messages import count_calls
+from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
 from agentsgym.types.tool_actions import ToolAction
 
@@ -43,51 +42,35 @@ class Session:
     `PrivilegedAgent` sees a session as a `SessionView`.
 
     What the next action answers is a text of the environment, its messages, or a program's `call`;
-    `observation` is the same as text. `talks` are the program's conversations, the last one last,
-    each by its key (`call_keys`) and with its length up to the answer of each step. `episodes` are
-    finished; `episode` is the number of the running one, to which `steps` and `messages` (from
-    number `first_message` on) belong, and `trial` is its position in its trial (without the
+    `tree` has all that was read and answered. `episodes` are finished; `episode` is the number of
+    the running one, to which `steps` belong, and `trial` is its position in its trial (without the
     environment's state). `carried` is the text of earlier episodes for its first prompt, `opening`
-    that prompt as the agent read it. It `continues` the conversation of the episode before; `notes`
-    counts its notes, and `earlier` has its messages in conversations that ended with one.
-    `context_limit` is the task's.
-    `action_kind` is the kind of the last request.
-    `sampled_tokens` counts the tokens sampled so far, each with its own noise. `error` is set when
-    the rollout has failed. If an environment's `_run_complete_episode` returned its own per-token
-    rewards, `given_rewards` holds them by (episode, row); if it returned its own rows, `given_rows`
-    holds those.
+    that prompt as the agent read it. `context_limit` is the task's. `action_kind` is the kind of
+    the last request. `sampled_tokens` counts the tokens sampled so far, each with its own noise.
+    `error` is set when the rollout has failed. If an environment's `_run_complete_episode` returned
+    its own per-token rewards, `given_rewards` holds them by episode, for the tokens of its row.
     """
 
     host: MultistepEnv
     request: RolloutRequest
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    transcript: CallTranscript = field(init=False)
+    tree: Tree = field(init=False)
     trial: TrialInfo = field(init=False)
     episode: int = 0
     agent_state: Any = None
     action_kind: ActionKind = "action"
     sampled_tokens: int = 0
-    policy_version: int = 0
     carried: str = ""
     opening: str = ""
-    notes: int = 0
-    earlier: list[Message] = field(default_factory=list)
-    continues: bool = False
     context_limit: int | None = field(init=False)
-    messages: list[Message] = field(default_factory=list)
-    first_message: int = 0
-    observation: str = ""
     call: ModelCall | None = None
-    talks: dict[bytes, tuple[list[Message], dict[int, int]]] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
     error: str | None = None
-    given_rewards: dict[tuple[int, int], Floats] = field(default_factory=dict)
-    given_rows: list[Row] = field(default_factory=list)
-    _new_messages: int = 0
+    given_rewards: dict[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.transcript = CallTranscript(self.host.codec)
+        self.tree = Tree(self.host.codec, self.env.tool_schemas)
         self.trial = self.host.trial_info()
         self.context_limit = self.env.config.limit_for(self.task_data)
 
@@ -104,7 +87,7 @@ class Session:
     @property
     def acted(self) -> int:
         """The number of the agent's actions in the running episode."""
-        return len(self.steps) - self.notes
+        return sum(step.kind == "action" for step in self.steps)
 
     @property
     def asks_for_note(self) -> bool:
@@ -112,9 +95,9 @@ class Session:
         return self.action_kind == "reflection"
 
     @property
-    def own_messages(self) -> list[Message]:
-        """The running episode's messages, of all its conversations."""
-        return [*self.earlier, *self.messages[self.first_message :]]
+    def messages(self) -> list[Message]:
+        """The running conversation."""
+        return self.tree.messages
 
     def admissible_actions(self) -> Sequence[str] | None:
         """The admissible actions in the current state; None if the environment lists none."""
@@ -140,72 +123,44 @@ class Session:
         conversation and row of the previous one. `carried` comes before its first prompt."""
         self.episode = episode
         self.carried = carried
-        self.steps, self.notes, self.earlier, self.talks = [], 0, [], {}
+        self.steps = []
         if not go_on:
-            self.messages = []
-            self.transcript.restart()
-        self.first_message = len(self.messages)
-        self.continues = self.first_message > 0
+            self.tree.restart()
 
-    def begin_conversation(self) -> None:
-        """Go on with the episode in an empty conversation and a new row."""
-        self.earlier = self.own_messages
-        self.messages, self.first_message = [], 0
-        self.transcript.restart("note")
-
-    def instruct(self, text: str) -> None:
-        """Begin the conversation with a system message."""
-        self.messages.append({"role": "system", "content": clean_text(text)})
+    def told(self, prompt: str | Sequence[Mapping[str, Any]]) -> list[Message]:
+        """What the environment says in the running conversation."""
+        return [_clean_message(message) for message in following(prompt, self.messages)]
 
     def observe(self, prompt: Prompt, most: int | None = None) -> bool:
         """Add what the environment says if the budget leaves room for an answer, and the context
         then has at most `most` tokens; otherwise nothing is added and the result is False. Raises
         CallRefused, with nothing added, for a call that the agent can't be shown."""
         if isinstance(prompt, ModelCall):
-            self._observe_call(prompt)
+            try:
+                self.call = self.tree.call(prompt)
+            except ValueError as error:
+                raise CallRefused(str(error)) from error
         else:
-            self._observe_messages(following(prompt, self.messages))
+            system = self.env.config.system_prompt if not self.messages else None
+            opening = [] if system is None else [Message("system", clean_text(system))]
+            self.tree.observe([*opening, *self.told(prompt)])
         left = self.tokens_left()
         if (left is None or left > 0) and (most is None or self._context_length() <= most):
             return True
-        self.withdraw()
+        self.tree.withdraw()
         return False
 
     def _context_length(self) -> int:
         """The number of tokens that the next action is conditioned on; where no tokenizer counts
         them, one for every four characters."""
         if self.host.codec is not None:
-            return len(self.transcript.context)
-        return sum(len(message["content"]) for message in self.messages) // 4
-
-    def _observe_messages(self, messages: Sequence[Message]) -> None:
-        new = [_clean_message(message) for message in messages]
-        self._new_messages = len(new)
-        self.observation = _as_text(new)
-        self.messages += new
-        self.transcript.observe(self.messages, len(new))
-
-    def _observe_call(self, call: ModelCall) -> None:
-        try:
-            call = self.transcript.call(call)
-        except ValueError as error:
-            raise CallRefused(str(error)) from error
-        known = len(self.messages)
-        goes_on = list(call.messages[:known]) == self.messages
-        self.observation = _as_text(call.messages[known if goes_on else 0 :])
-        self.call = call
-        self.messages = list(call.messages)
-        self._new_messages = len(self.messages)
-
-    def withdraw(self) -> None:
-        """Remove an observation for which no action was requested."""
-        del self.messages[len(self.messages) - self._new_messages :]
-        self.transcript.withdraw()
+            return len(self.tree.context)
+        return sum(len(message.content) for message in self.messages) // 4
 
     def read(self, action: GenerationResult) -> ParsedAction:
         """What an action says."""
         if self.call is not None and action.token_ids is not None:
-            parsed = self.transcript.answer(action, self.call)
+            parsed = self.tree.answer(action, self.call)
             called = ToolAction.of_message(parsed.message, parsed.attempted)
             metrics = called.metrics() if self.call.tools else {}
             return ParsedAction(parsed.message, action.text, metrics=metrics)
@@ -214,18 +169,18 @@ class Session:
             return plain_action(action)
         calls = count_calls(self.messages)
         acts = self.call is None and self.env.config.action_form == "tool"
-        return tool_action(action, self.transcript.codec, self.action_kind, calls, acts=acts)
+        return tool_action(action, self.tree.codec, self.action_kind, calls, acts=acts)
 
     def fits(self, action: GenerationResult, parsed: ParsedAction) -> bool:
         """Whether the budget has room for an action. An engine's always fits, because it is cut."""
         left = self.tokens_left()
-        return left is None or len(self.transcript.ids_of(action, parsed.message)) <= left
+        return left is None or len(self.tree.ids_of(action, parsed.message)) <= left
 
     def tokens_left(self) -> int | None:
         """How many more tokens the row may have; None without a limit."""
         if self.request.max_rollout_tokens is None:
             return None
-        return self.request.max_rollout_tokens - len(self.transcript.context)
+        return self.request.max_rollout_tokens - len(self.tree.context)
 
     def request_action(self, kind: ActionKind = "action") -> GenerationRequest:
         """Request the next action: a reflection may have `reflection_tokens` tokens, an action as
@@ -236,7 +191,7 @@ class Session:
         most = self.env.config.reflection_tokens if kind == "reflection" else None
         return GenerationRequest(
             request.session_id,
-            self.transcript.context,
+            self.tree.context,
             self._sampling(most or self.sampling.max_tokens),
             request.seed,
             self.sampled_tokens,
@@ -247,7 +202,7 @@ class Session:
         limits = [most, self.tokens_left(), self.call.max_tokens if self.call else None]
         cap = min(limit for limit in limits if limit is not None)
         stop = (*self.sampling.stop, *(self.call.stop if self.call else ()))
-        codec = self.transcript.codec
+        codec = self.tree.codec
         return replace(
             self.sampling,
             max_tokens=cap,
@@ -257,27 +212,22 @@ class Session:
 
     def act(self, action: GenerationResult, parsed: ParsedAction) -> int:
         """Record the agent's action; return its number of agent tokens."""
-        span = self.transcript.act(action, self.episode, len(self.steps), parsed.message)
-        self.messages.append(parsed.message)
-        if self.call is not None:
-            self._keep_talk(self.call)
         self.sampled_tokens += len(action.token_ids or ())
-        self.policy_version = action.policy_version
-        return span.length if span else 0
+        return self.tree.act(action, parsed.message)
 
-    def _keep_talk(self, call: ModelCall) -> None:
-        """Keep an answered call's conversation; if it goes on after an earlier one, as that."""
-        keys = call_keys(call)
-        keys.append(message_key(keys[-1], self.messages[-1]))
-        known = next((key for key in reversed(keys) if key in self.talks), keys[-1])
-        talk, ends = self.talks.pop(known, ([], {}))
-        talk += self.messages[len(talk) :]
-        ends[len(self.steps)] = len(talk)
-        self.talks[keys[-1]] = talk, ends
+    def step(self, said: str, **made: Any) -> Step:
+        """Add the step of the recorded action, which the environment got as `said`, with what it
+        made of it."""
+        node = self.tree.taken()
+        assert node.answer is not None
+        own = None if said == node.answer.content else said
+        step = Step(len(self.steps), said=own, **node.recorded, **made)
+        self.steps.append(step)
+        return step
 
     def answer(self, action: GenerationResult) -> ModelAnswer:
         """The recorded action as the answer to the program's call."""
-        read = len(self.transcript.context) - len(action.token_ids or ())
+        read = len(self.tree.context) - len(action.token_ids or ())
         spelled_by = self.env.tokenizer if self.call and self.call.logprobs else None
         return ModelAnswer.of(self.messages[-1], action, max(0, read), spelled_by)
 
@@ -296,17 +246,5 @@ def clean_action(action: GenerationResult) -> GenerationResult:
 
 
 def _clean_message(message: Message) -> Message:
-    return {**message, "content": clean_text(message["content"])}
-
-
-def _as_text(messages: Sequence[Message]) -> str:
-    """Messages for the eyes of a reader: the text of a single one, else each with its role."""
-    if len(messages) == 1 and messages[0]["role"] in ("user", "tool"):
-        return messages[0]["content"]
-    return "\n\n".join(f"[{message['role']}] {spoken(message)}" for message in messages)
-
-
-def spoken(message: Message) -> str:
-    """A message's text, and its tool calls as JSON."""
-    calls = [json.dumps(call["function"]) for call in message.get("tool_calls", ())]
-    return "\n".join([message["content"], *calls]) if calls else message["content"]
+    text = clean_text(message.content)
+    return message if text is message.content else replace(message, content=text)

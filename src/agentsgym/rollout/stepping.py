@@ -20,11 +20,9 @@ from agentsgym.types import (
     Episode,
     GenerationRequest,
     GenerationResult,
-    Message,
     Rollout,
     RolloutRequest,
     Step,
-    copy_message,
 )
 
 _NUMBERS = itertools.count()
@@ -122,13 +120,13 @@ class SteppedTrial:
         return self._session.session_id
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[dict[str, Any]]:
         """The conversation that the next action answers; a copy. When the trial is over, the last
         conversation as it ended."""
-        return [copy_message(message) for message in self._session.messages]
+        return [message.to_dict() for message in self._session.messages]
 
     @property
-    def new_messages(self) -> list[Message]:
+    def new_messages(self) -> list[dict[str, Any]]:
         """The messages after the last action: all of them in a new conversation, otherwise one of
         the role user, or the results of calls. Empty when the trial is over."""
         if self._over:

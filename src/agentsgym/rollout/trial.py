@@ -1,9 +1,10 @@
 """The trial loop, and the rollout of a session that has ended."""
 
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from copy import deepcopy
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv, overrides
@@ -15,6 +16,7 @@ from agentsgym.rollout.episode import (
     memory_text,
     play_episode,
     reflect,
+    unanswered,
 )
 from agentsgym.rollout.failures import describe
 from agentsgym.rollout.session import Session
@@ -26,7 +28,6 @@ from agentsgym.types import (
     GenerationResult,
     Rollout,
     Step,
-    StepSpan,
     TrialInfo,
 )
 from agentsgym.types.reward_placement import row_rewards
@@ -82,7 +83,7 @@ def _play_episodes(
 
 def _end_here(session: Session, stop_reason: str) -> None:
     """End the trial instead of the requested action."""
-    session.withdraw()
+    session.tree.withdraw()
     if len(session.episodes) == session.episode:  # no reflection was requested
         session.episodes.append(finish(session, stop_reason))
 
@@ -121,15 +122,17 @@ def _keep_reflection(session: Session, step: Step | None) -> None:
     """Add the reflection, if there is one, to its episode."""
     if step is not None:
         last = session.episodes[-1]
-        written = last.written and tuple(session.own_messages)
-        session.episodes[-1] = replace(last, steps=(*last.steps, step), written=written)
+        session.episodes[-1] = replace(last, steps=(*last.steps, step))
 
 
 def _fail(session: Session, error: BaseException) -> None:
     """Mark the rollout as failed, and keep the steps of the running episode."""
     session.error = f"{session.where()}\n{describe(error)}"
-    if len(session.episodes) == session.episode and session.messages:
-        session.episodes.append(finish(session, "error"))
+    if len(session.episodes) == session.episode:
+        if session.steps or session.messages:
+            session.episodes.append(finish(session, "error"))
+    elif rest := unanswered(session):
+        session.episodes[-1] = replace(session.episodes[-1], unanswered=rest)
 
 
 def begin_state(
@@ -155,21 +158,13 @@ def end_state(env: MultistepEnv, session_id: str) -> None:
         logger.warning("%s, session %s: _end_episode failed", env.name, session_id, exc_info=True)
 
 
-def rollout_of(session: Session) -> Rollout:
-    """The rollout of a session that has ended; with an `error` it carries no loss."""
-    request, env = session.request, session.env
-    drafts = session.transcript.rows
-    if any(draft.begins == "template" for draft in drafts):
+def rollout_of(session: Session, *more: Episode) -> Rollout:
+    """The rollout of a session, with what it played and `more` episodes; with an `error` it carries
+    no loss."""
+    request, env, tree = session.request, session.env, session.tree
+    if tree.rewritten:
         warn_rewritten(env.codec)
-    own = [
-        draft.finished(
-            request.session_id,
-            request.group,
-            request.index,
-            [span for span in draft.spans if _has_step(session.episodes, span)],
-        )
-        for draft in drafts
-    ]
+    ids, logprobs, at = tree.tape()
     rollout = Rollout(
         session_id=request.session_id,
         group=request.group,
@@ -177,11 +172,12 @@ def rollout_of(session: Session) -> Rollout:
         env_class_path=env.class_path,
         env_config=env.env_config,
         task_data=request.task_data,
-        episodes=tuple(session.episodes),
-        rows=(*session.given_rows, *own),
+        episodes=(*session.episodes, *more),
+        token_ids=ids,
+        logprobs=logprobs,
+        at=at,
         error=session.error,
         seed=request.seed,
-        policy_version=session.policy_version,
         reward_placement=env.config.reward_placement,
         final_reward_placement=env.config.final_reward,
     )
@@ -190,16 +186,25 @@ def rollout_of(session: Session) -> Rollout:
 
 def _with_given_rewards(rollout: Rollout, session: Session) -> Rollout:
     """The rollout with the per-token rewards that an environment returned itself."""
-    first = len(session.given_rows)
-    rows = list(rollout.rows)
-    for number, row in enumerate(rows[first:]):
-        rewards_of = {e: v for (e, k), v in session.given_rewards.items() if k == number}
-        if rewards_of:
-            rewards = row_rewards(rollout, row, rewards_of)
-            rows[first + number] = replace(row, given_rewards=rewards)
-    return replace(rollout, rows=tuple(rows))
-
-
-def _has_step(episodes: Sequence[Episode], span: StepSpan) -> bool:
-    """Whether the environment answered the action; its tokens are in the row in any case."""
-    return span.episode < len(episodes) and span.step < len(episodes[span.episode].steps)
+    nodes = list(rollout.nodes)
+    last = {e: number for number, row in enumerate(rollout.rows) for e in row.episodes}
+    for number, row in enumerate(rollout.rows):
+        own = {e: v for e, v in session.given_rewards.items() if last.get(e) == number}
+        if not own:
+            continue
+        rewards, begin = row_rewards(rollout, row, own).tolist(), 0
+        for node in row.nodes:
+            start, _, stop = rollout.at[node].tolist()
+            given = tuple(rewards[begin : begin + stop - start])
+            nodes[node] = replace(nodes[node], given_rewards=given)
+            begin += stop - start
+    left = iter(nodes)
+    episodes = tuple(
+        replace(
+            episode,
+            steps=tuple(islice(left, len(episode.steps))),
+            unanswered=episode.unanswered and next(left),
+        )
+        for episode in rollout.episodes
+    )
+    return replace(rollout, episodes=episodes)

@@ -64,7 +64,7 @@ def evaluate_trainer(
     collector = trainer.collector
     rollouts = trainer.play(collector.share(requests), step, collector.eval_sampling)
     # Figures need no tokens, which are long.
-    shared = trainer.ranks.gather([replace(rollout, rows=()) for rollout in rollouts])
+    shared = trainer.ranks.gather([rollout.without_tokens() for rollout in rollouts])
     shared.sort(key=lambda rollout: (rollout.group, rollout.index))
     played = assess_played(shared, collector.envs, seed=seed)
     return Played(played.evaluation, tuple(rollouts))

@@ -47,7 +47,7 @@ def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunC
 def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The configuration of an earlier run, to continue it in the same directory.
 
-    Raises ConfigError if there is none, NewerFormat if a newer agentsgym wrote the run.
+    Raises ConfigError if there is none, OtherFormat if a newer agentsgym wrote the run.
     """
     directory = RunDirectory(run_dir)
     if not directory.is_run():

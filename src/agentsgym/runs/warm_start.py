@@ -24,7 +24,7 @@ from agentsgym.generation.settings import EngineParts
 from agentsgym.runs.checkpoints import save_model
 from agentsgym.runs.files import (
     DamagedFile,
-    NewerFormat,
+    OtherFormat,
     RolloutWriter,
     RunDirectory,
     read_file,
@@ -225,7 +225,7 @@ class WarmStart:
             for path in files:
                 try:
                     played += [one.rollout for one in read_file(path) if selected(one.rollout)]
-                except (DamagedFile, NewerFormat) as error:
+                except (DamagedFile, OtherFormat) as error:
                     note(f"warm_start.run: {error}; this file is left out")
             for game in best_of_groups(played):  # a group may continue in the next file
                 try:

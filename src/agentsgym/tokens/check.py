@@ -7,7 +7,7 @@ from typing import Any
 from agentsgym.tokens.codec import Codec, codec_for
 from agentsgym.tokens.plain import PlainCodec, end_of_text
 from agentsgym.tokens.template import LOOK_UP, TemplateFailed, calling
-from agentsgym.tokens.transcript import Transcript
+from agentsgym.tokens.tree import Tree
 from agentsgym.types import GenerationResult, Message, Tokenizer
 
 _PLAIN = "Is it an animal?"
@@ -60,18 +60,15 @@ def inspect_tokenizer(
 
 
 def _only_appends(codec: Codec, answer: str) -> bool | None:
-    transcript = Transcript(codec)
-    messages: list[Message] = [{"role": "user", "content": "Go."}]
+    tree = Tree(codec)
     try:
-        transcript.observe(messages)
+        tree.observe([Message("user", "Go.")])
         for step in range(3):
-            transcript.act(GenerationResult.of_text(answer), 0, step)
-            messages.append({"role": "assistant", "content": answer})
-            messages.append({"role": "user", "content": f"No, {step}."})
-            transcript.observe(messages)
+            tree.act(GenerationResult.of_text(answer), Message("assistant", answer))
+            tree.observe([Message("user", f"No, {step}.")])
     except Exception:  # a template may refuse any conversation with any exception
         return None
-    return len(transcript.rows) == 1
+    return not tree.rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,7 @@ def _are_read(codec: Codec, count: int) -> bool:
         read = codec.answer(codec.encode_answer(message)).message
     except TemplateFailed:
         return False
-    return read.get("tool_calls") == message["tool_calls"]
+    return read.tool_calls == message.tool_calls
 
 
 def _rewritten_call(codec: Codec) -> str:

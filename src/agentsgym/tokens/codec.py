@@ -38,8 +38,8 @@ from agentsgym.tokens.template import (
     template_source,
 )
 from agentsgym.tokens.tool_calls import CallReader, ParsedAnswer
-from agentsgym.types import Message, Tokenizer, ToolSchema
-from agentsgym.types.records import ToolFunction
+from agentsgym.types import Message, Tokenizer, ToolCall, ToolSchema
+from agentsgym.types.messages import ToolFunction
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +148,9 @@ class TemplateCodec:
         """Sampled ids as a message: content, and the calls of tools in the model's own format,
         numbered from `first`; of several only the first one if the template cannot show more."""
         parsed = self._calls(token_ids, first)
-        calls = parsed.message.get("tool_calls", [])
+        calls = parsed.message.tool_calls
         if len(calls) > 1 and not self._shows_several:
-            return replace(parsed, message={**parsed.message, "tool_calls": calls[:1]})
+            return replace(parsed, message=replace(parsed.message, tool_calls=calls[:1]))
         return parsed
 
     @cached_property
@@ -160,10 +160,10 @@ class TemplateCodec:
     def encode_answer(self, message: Message, *, ended: bool = False) -> tuple[int, ...]:
         """Token ids of a text agent's answer, as the template writes its calls of tools; with the
         end of its turn if `ended`. Raises TemplateFailed."""
-        if not message.get("tool_calls"):
-            return self.encode_action(message["content"]) + (self.turn_end if ended else ())
-        calls = message["tool_calls"]
-        answered = [Message(role="user", content="Go."), *self._marked([message])]
+        if not message.tool_calls:
+            return self.encode_action(message.content) + (self.turn_end if ended else ())
+        calls = message.tool_calls
+        answered = [Message("user", "Go."), *self._marked([message])]
         results = [
             Message(role="tool", content="", tool_call_id=call["id"], name=call["function"]["name"])
             for call in calls
@@ -202,7 +202,7 @@ class TemplateCodec:
             known = self._marked(messages)
             tail, now = self._tail(text, known, new)
         if tail is None:
-            was = text + known[-new - 1]["content"]
+            was = text + known[-new - 1].content
             return Bridge(None, now, rewriting(was, now, known, new))
         if action_ids:  # the end of turn that was sampled is there already
             tail = self.control.without_leading(tail, action_ids[-1])
@@ -211,11 +211,11 @@ class TemplateCodec:
     def _appended(self, text: str, messages: Sequence[Message]) -> tuple[str | None, str]:
         """As `_tail`, without the messages between opening and action; no tail if it has to be
         found in full."""
-        first = next(i for i, message in enumerate(messages) if message["role"] == "assistant")
+        first = next(i for i, message in enumerate(messages) if message.role == "assistant")
         turns = (len(messages) - first) // 2
         opening = messages[:first]
-        thinks = END_OF_THOUGHT in text or END_OF_THOUGHT in messages[-2]["content"]
-        roles = tuple([message["role"] for message in opening])
+        thinks = END_OF_THOUGHT in text or END_OF_THOUGHT in messages[-2].content
+        roles = tuple([message.role for message in opening])
         if not turns & (turns - 1) or not self._only_appends(roles, thinks):
             return None, ""
         head, beginning = self._opening(opening)
@@ -237,12 +237,12 @@ class TemplateCodec:
 
     def _appends_in(self, roles: tuple[str, ...], answers: Sequence[str]) -> bool:
         """The same of a conversation with these answers."""
-        messages: list[Message] = [{"role": role, "content": "Go."} for role in roles]
+        messages = [Message(role, "Go.") for role in roles]
         opening = tuple(messages)
         head = text = self.template.render(opening)
         for turn in range(_TURNS):
-            messages.append({"role": "assistant", "content": answers[turn % len(answers)]})
-            messages.append({"role": "user", "content": _READ[turn % len(_READ)]})
+            messages.append(Message("assistant", answers[turn % len(answers)]))
+            messages.append(Message("user", _READ[turn % len(_READ)]))
             tail, now = self._tail(text, messages)
             alone, after = self._tail(head, [*opening, *messages[-2:]])
             if tail is None or tail != alone or now != text + after[len(head) :]:
@@ -255,11 +255,11 @@ class TemplateCodec:
         whole conversation as it is rendered now. All messages are marked."""
         now = self.template.render(messages)
         answer = messages[-new - 1]
-        action = answer["content"]
-        plain = new == 1 and messages[-1]["role"] == "user" and not answer.get("tool_calls")
+        action = answer.content
+        plain = new == 1 and messages[-1].role == "user" and not answer.tool_calls
         around = self._around_user if plain else []
         if around:
-            tail = around[1] + messages[-1]["content"] + around[2]
+            tail = around[1] + messages[-1].content + around[2]
             if len(now) == len(text) + len(action) + len(tail) and now == text + action + tail:
                 return tail, now
         return self._probed_tail(text, now, messages, new), now
@@ -270,9 +270,9 @@ class TemplateCodec:
         """The text after the action, found by rendering again with a probe as the action, or as the
         arguments of its last call."""
         answer = messages[-new - 1]
-        content = answer["content"].strip()
+        content = answer.content.strip()
         try:
-            if answer.get("tool_calls"):
+            if answer.tool_calls:
                 head, tail = text, self._after_calls(messages, new)
             else:
                 head, tail = self._probed(messages, new)
@@ -281,7 +281,7 @@ class TemplateCodec:
         if head != text or not now.startswith(head) or not now.endswith(tail):
             return None
         middle = now[len(head) : len(now) - len(tail)]
-        kept = content in middle if answer.get("tool_calls") else middle.strip() == content
+        kept = content in middle if answer.tool_calls else middle.strip() == content
         return tail if kept else None
 
     def _after_calls(self, messages: Sequence[Message], new: int, *, prompt: bool = True) -> str:
@@ -302,13 +302,11 @@ class TemplateCodec:
         follow, or of the arguments of its last call: the text before and after the probe. Raises
         TemplateFailed if the template does not write it."""
         at = len(messages) - new - 1
-        probe = Message(role="assistant", content=PROBE)
-        if calls := messages[at].get("tool_calls"):
+        probe = Message("assistant", PROBE)
+        if calls := messages[at].tool_calls:
             function = ToolFunction(name=calls[-1]["function"]["name"], arguments={PROBE: 0})
-            probe = {
-                **messages[at],
-                "tool_calls": [*calls[:-1], {**calls[-1], "function": function}],
-            }
+            last = ToolCall(type="function", id=calls[-1]["id"], function=function)
+            probe = replace(messages[at], tool_calls=(*calls[:-1], last))
         text = self.template.render([*messages[:at], probe, *messages[at + 1 :]], prompt=prompt)
         head, shown, tail = text.rpartition(PROBE)
         if not shown:

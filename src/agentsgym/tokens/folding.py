@@ -15,6 +15,7 @@ Texts that become one have an empty line between them.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 from agentsgym.tokens.codec import Codec, TemplateCodec
 from agentsgym.tokens.template import ChatTemplate, RolesTaken, TemplateFailed
@@ -37,19 +38,19 @@ def folded(codec: Codec, messages: Sequence[Message]) -> Iterator[Sequence[Messa
 
 def fold(messages: Sequence[Message], taken: RolesTaken) -> Sequence[Message]:
     """The messages in roles that are taken; the same sequence if all are."""
-    roles = [message["role"] for message in messages]
+    roles = [message.role for message in messages]
     if not taken.system_alone and {*roles} == {"system"}:
-        messages = [{**messages[0], "role": "user", "content": _joined(messages)}]
+        messages = [Message("user", _joined(messages))]
     elif not taken.system_anywhere and "system" in roles:
         first = next((at for at, role in enumerate(roles) if role != "system"), len(roles))
         role = "system" if taken.system else "user"
-        begun = [Message(role=role, content=_joined(messages[:first]))] if first else []
+        begun = [Message(role, _joined(messages[:first]))] if first else []
         messages = [*begun, *map(_of_user, messages[first:])]
     return messages if taken.repeated else _alternating(messages)
 
 
 def _of_user(message: Message) -> Message:
-    return {**message, "role": "user"} if message["role"] == "system" else message
+    return replace(message, role="user") if message.role == "system" else message
 
 
 def _alternating(messages: Sequence[Message]) -> list[Message]:
@@ -57,19 +58,18 @@ def _alternating(messages: Sequence[Message]) -> list[Message]:
     one."""
     turns: list[Message] = []
     for message in messages:
-        role = message["role"]
-        if turns and role == turns[-1]["role"] and role in ("user", "assistant"):
+        role = message.role
+        if turns and role == turns[-1].role and role in ("user", "assistant"):
             both = [turns[-1], message]
-            turns[-1] = {**turns[-1], "content": _joined(both)}
-            if calls := [call for one in both for call in one.get("tool_calls", ())]:
-                turns[-1]["tool_calls"] = calls
+            calls = (*turns[-1].tool_calls, *message.tool_calls)
+            turns[-1] = replace(turns[-1], content=_joined(both), tool_calls=calls)
         else:
             turns.append(message)
     return turns
 
 
 def _joined(messages: Sequence[Message]) -> str:
-    return "\n\n".join(message["content"] for message in messages if message["content"])
+    return "\n\n".join(message.content for message in messages if message.content)
 
 
 def _blamed(template: ChatTemplate, messages: Sequence[Message], error: TemplateFailed) -> str:
@@ -83,7 +83,7 @@ def _blamed(template: ChatTemplate, messages: Sequence[Message], error: Template
         return False
 
     number = 1 + bisect_left(range(1, len(messages)), True, key=fails)
-    role = messages[number - 1]["role"]
+    role = messages[number - 1].role
     return (
         f"message {number} of the conversation ({role}): {error}; leave it out, or give the model "
         "another template (model.chat_template)"

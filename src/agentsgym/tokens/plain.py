@@ -70,7 +70,7 @@ class PlainCodec:
     def encode_answer(self, message: Message, *, ended: bool = False) -> tuple[int, ...]:
         """Token ids of a text agent's answer, with the end of its turn if `ended`. Raises
         ValueError if it calls tools."""
-        if message.get("tool_calls"):
+        if message.tool_calls:
             raise ValueError(NO_TEMPLATE)
         return self.encode_action(message["content"]) + (self.turn_end if ended else ())
 
@@ -82,10 +82,10 @@ class PlainCodec:
 
     def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
         """Sampled ids as a message."""
-        return ParsedAnswer(Message(role="assistant", content=self._text(token_ids)))
+        return ParsedAnswer(Message("assistant", self._text(token_ids)))
 
     def _joined(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        texts = (marked(one, self.control, self._verbatim)["content"] for one in messages)
+        texts = (marked(one, self.control, self._verbatim).content for one in messages)
         return tuple(number for text in texts for number in self.control.encode(text))
 
 
@@ -104,24 +104,28 @@ def end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
 def marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
     """The message with the control tokens in it marked as ordinary text: in its content, in names
     and in arguments. With `verbatim`, they are kept in all messages but the assistant's."""
-    own = message["role"] == "assistant"
+    own = message.role == "assistant"
     if verbatim and not own:
         return message
-    plain = Message(role=message["role"], content=control.mark(message["content"], own))
-    return plain if len(message) == len(plain) else {**control.mark_texts(message), **plain}
+    content = control.mark(message.content, own)
+    if len(message) == 2:
+        return message if content is message.content else Message(message.role, content)
+    return Message.of(
+        {**control.mark_texts(message.to_dict()), "role": message.role, "content": content}
+    )
 
 
 def alternates(messages: Sequence[Message]) -> bool:
     """Whether plain answers and messages of the user take turns after the first answer."""
     roles = ("assistant", "user")
-    first = next((n for n, one in enumerate(messages) if one["role"] == roles[0]), len(messages))
+    first = next((n for n, one in enumerate(messages) if one.role == roles[0]), len(messages))
     return (len(messages) - first) % 2 == 0 and all(
-        message["role"] == roles[number % 2] and not message.get("tool_calls")
+        message.role == roles[number % 2] and not message.tool_calls
         for number, message in enumerate(messages[first:])
     )
 
 
 def message_key(message: Message) -> tuple[str, ...]:
     """What distinguishes a message."""
-    plain = (message["role"], message["content"])
-    return plain if len(message) == len(plain) else (*plain, json.dumps(message))
+    plain = (message.role, message.content)
+    return plain if len(message) == len(plain) else (*plain, json.dumps(message.to_dict()))

@@ -105,7 +105,7 @@ class ChatTemplate:
         self._as_parts = self._wants_parts()
         self.written = self._written()
 
-    def render(self, messages: Sequence[Message], *, prompt: bool = True) -> str:
+    def render(self, messages: Sequence[Mapping[str, Any]], *, prompt: bool = True) -> str:
         """The conversation as text, with the generation prompt unless `prompt` is False. Raises
         TemplateFailed."""
         try:
@@ -122,7 +122,7 @@ class ChatTemplate:
             )
         )
 
-    def _prepared(self, message: Message) -> dict[str, Any]:
+    def _prepared(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message in the form that the template reads."""
         prepared: dict[str, Any] = _in_parts(message) if self._as_parts else {**message}
         return _in_form(prepared, *self._call_form) if "tool_calls" in message else prepared
@@ -133,7 +133,9 @@ class ChatTemplate:
         user, answer, result = calling()
         for form in _CALL_FORMS:
             try:
-                if PROBE in self._rendered([user, _in_form({**answer}, *form), result], True):
+                if PROBE in self._rendered(
+                    [{**user}, _in_form({**answer}, *form), {**result}], True
+                ):
                     return form
             except Exception:  # noqa: S112 - a template may refuse a form with any exception
                 continue
@@ -185,7 +187,7 @@ class ChatTemplate:
         texts = [f"{PROBE}{number}end" for number in range(len(roles))]
         pairs = zip(roles, texts, strict=True)
         try:
-            text = self.render([{"role": role, "content": content} for role, content in pairs])
+            text = self.render([Message(role, content) for role, content in pairs])
         except TemplateFailed:
             return []
         parts = re.split(f"({PROBE}\\d+end)", text)
@@ -238,10 +240,10 @@ class ChatTemplate:
 
     def _wants_parts(self) -> bool:
         """Whether the template drops a content given as a string but shows a list of parts."""
-        as_text = self._shown({"role": "user", "content": PROBE})
+        as_text = self._shown(Message("user", PROBE))
         if as_text:
             return False
-        as_parts = self._shown(_in_parts({"role": "user", "content": PROBE}))
+        as_parts = self._shown(_in_parts(Message("user", PROBE)))
         if as_text is False and not as_parts:
             raise ValueError(
                 "the chat template drops the text of a user's message, both as a string and as "
@@ -249,7 +251,7 @@ class ChatTemplate:
             )
         return bool(as_parts)
 
-    def _shown(self, message: Any) -> bool | None:
+    def _shown(self, message: Mapping[str, Any]) -> bool | None:
         """Whether the template shows a message's text; None if it refuses the message."""
         try:
             return PROBE in self.render([message])
@@ -257,7 +259,7 @@ class ChatTemplate:
             return None
 
 
-def _in_parts(message: Message) -> dict[str, Any]:
+def _in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "content": [{"type": "text", "text": message["content"]}]}
 
 
@@ -299,13 +301,13 @@ def calling(argument: str | int = 0, first: int = 0, count: int = 1) -> list[Mes
     numbered from `first`. Around a number no template writes tokens of its own."""
     name = LOOK_UP["function"]["name"]
     ids = [f"call{number:05d}" for number in range(first, first + count)]
-    calls: list[ToolCall] = [
+    calls: tuple[ToolCall, ...] = tuple(
         {"type": "function", "id": one, "function": {"name": name, "arguments": {PROBE: argument}}}
         for one in ids
-    ]
+    )
     return [
-        {"role": "user", "content": "Go."},
-        {"role": "assistant", "content": "", "tool_calls": calls},
+        Message("user", "Go."),
+        Message("assistant", "", calls),
         *(Message(role="tool", content=_RESULT, tool_call_id=one, name=name) for one in ids),
     ]
 
@@ -378,12 +380,12 @@ def rewriting(was: str, now: str, messages: Sequence[Message], new: int = 1) -> 
     if any(thought in was and thought not in now for thought in _thoughts(messages)):
         return "thoughts"
     *read_before, answer = messages[: len(messages) - new]
-    before = len(was) - len(answer["content"])
+    before = len(was) - len(answer.content)
     pairs = enumerate(zip(was, now, strict=False))
     at = next((at for at, (one, other) in pairs if one != other), min(len(was), len(now)))
-    if at > before or (answer["content"] and at == before and "tool_calls" in answer):
+    if at > before or (answer.content and at == before and answer.tool_calls):
         return "answer"
-    observation = read_before[-1]["content"] if read_before else ""
+    observation = read_before[-1].content if read_before else ""
     read = was.rfind(observation, 0, before)
     return "opening" if at >= read + len(observation) else "earlier"
 
@@ -391,6 +393,6 @@ def rewriting(was: str, now: str, messages: Sequence[Message], new: int = 1) -> 
 def _thoughts(messages: Sequence[Message]) -> Iterator[str]:
     """The texts that the agent thought."""
     for message in messages:
-        thought, end, _ = message["content"].partition(END_OF_THOUGHT)
-        if message["role"] == "assistant" and end and (text := thought.strip()):
+        thought, end, _ = message.content.partition(END_OF_THOUGHT)
+        if message.role == "assistant" and end and (text := thought.strip()):
             yield text.removeprefix("<think>").strip() or text

@@ -21,7 +21,7 @@ from agentsgym.tokens.speech import BLOCKS, ActionText
 from agentsgym.tokens.tool_formats import INNER, format_of
 from agentsgym.tokens.tool_formats.reading import DECODER, ArgumentTypes, Call, Read, call_of
 from agentsgym.types import Message, ToolCall, ToolSchema
-from agentsgym.types.records import ToolFunction
+from agentsgym.types.messages import ToolFunction
 from agentsgym.types.text import clean_text, map_texts
 
 # Noncharacters of Unicode: one that a text does not contain breaks up markers that it spells.
@@ -73,10 +73,9 @@ class CallReader:
         content, calls = self._cut(ids) if self.format else self._by_library(ids)
         read = [call for call in calls if call is not None]
         if not read:
-            return ParsedAnswer(Message(role="assistant", content=self._text(ids)), len(calls))
-        message = Message(role="assistant", content=content.strip())
-        message["tool_calls"] = [_numbered(call, first + n) for n, call in enumerate(read)]
-        return ParsedAnswer(message, len(calls))
+            return ParsedAnswer(Message("assistant", self._text(ids)), len(calls))
+        numbered = tuple(_numbered(call, first + n) for n, call in enumerate(read))
+        return ParsedAnswer(Message("assistant", content.strip(), numbered), len(calls))
 
     def _cut(self, ids: list[int]) -> tuple[str, Read]:
         """The text outside calls, and the calls."""

@@ -23,7 +23,7 @@ from agentsgym.training.loss.batch import TrainRollout, TrainRow, make_rollouts
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row, StepSpan
-from agentsgym.types.records import Flags
+from agentsgym.types.rows import Flags
 
 
 class GenerationAdvantages:
@@ -99,7 +99,7 @@ def _without_truncated(rollout: Rollout) -> Rollout:
         steps = ((span, rollout.episodes[span.episode].steps[span.step]) for span in row.spans)
         return tuple(span for span, step in steps if not step.truncated)
 
-    return replace(rollout, rows=tuple(replace(row, spans=kept(row)) for row in rollout.rows))
+    return rollout.with_rows(replace(row, spans=kept(row)) for row in rollout.rows)
 
 
 # -- the probabilities of other actions -----------------------------------------------------------

@@ -10,7 +10,7 @@ from torch import nn
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.types import Rollout
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 StepKey = tuple[int, int]
 

@@ -13,7 +13,7 @@ from torch import nn
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.advantages import GenerationAdvantages
 from agentsgym.types import Rollout
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 logger = logging.getLogger(__name__)
 

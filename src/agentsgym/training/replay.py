@@ -75,7 +75,8 @@ class ReplayBuffer:
 
 def _bare(rollout: TrainRollout) -> TrainRollout:
     """A copy without what training added, and without texts."""
-    played = replace(rollout.played, task_data={}, env_config={}, episodes=(), rows=())
+    whole = rollout.played
+    played = Rollout(whole.session_id, whole.group, whole.index, "", {}, {}, (), error=whole.error)
     rows = [TrainRow.of(row, row.advantages) for row in rollout.rows]
     return TrainRollout(played, rows, rollout.in_loss)
 
@@ -91,7 +92,7 @@ def _as_plain(rollout: TrainRollout) -> list[Any]:
 
 def _from_plain(values: Sequence[Any]) -> TrainRollout:
     session, group, index, error, in_loss, rows = values
-    played = Rollout(session, group, index, "", {}, {}, (), (), error)
+    played = Rollout(session, group, index, "", {}, {}, (), error=error)
     return TrainRollout(played, [_row(*row) for row in rows], in_loss)
 
 

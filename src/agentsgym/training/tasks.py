@@ -18,7 +18,7 @@ import torch.utils.data
 from agentsgym.envs import ConfigError, EnvPool, check_rows
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.types import session_seed
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 _SHOWN = 5
 MOST_CHECKED = 100_000

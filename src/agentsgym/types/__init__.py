@@ -1,6 +1,7 @@
 """The nouns of the library and the protocols that all packages share. Imports no other one."""
 
 from agentsgym.types.batch import RolloutBatch, pad_id
+from agentsgym.types.messages import Message, ToolCall, ToolSchema
 from agentsgym.types.names import (
     ImportRefused,
     PathRefused,
@@ -27,15 +28,8 @@ from agentsgym.types.protocols import (
 from agentsgym.types.records import (
     ActionKind,
     Episode,
-    EpisodeOutcome,
-    Message,
     Rollout,
-    Row,
     Step,
-    StepSpan,
-    ToolCall,
-    TrialInfo,
-    copy_message,
 )
 from agentsgym.types.requests import (
     EngineStats,
@@ -46,9 +40,10 @@ from agentsgym.types.requests import (
     Prompt,
     RolloutRequest,
     SamplingParams,
-    ToolSchema,
     session_seed,
 )
+from agentsgym.types.rows import Row, StepSpan
+from agentsgym.types.trials import EpisodeOutcome, TrialInfo
 
 __all__ = [
     "ActionKind",
@@ -84,7 +79,6 @@ __all__ = [
     "Trust",
     "WeightUpdate",
     "checked_path",
-    "copy_message",
     "import_path",
     "is_under",
     "pad_id",

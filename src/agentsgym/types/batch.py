@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from agentsgym.types.records import Message, Rollout, Row, copy_message
+from agentsgym.types.records import Rollout
 from agentsgym.types.reward_placement import per_token_rewards
+from agentsgym.types.rows import Row
 
 logger = logging.getLogger(__name__)
 
@@ -171,9 +172,9 @@ def _empty_row(rollout: Rollout) -> Row:
     )
 
 
-def _last_messages(rollout: Rollout) -> list[Message]:
+def _last_messages(rollout: Rollout) -> list[dict[str, Any]]:
     conversations = rollout.conversations()
-    return conversations[-1][0] if conversations else []
+    return [message.to_dict() for message in conversations[-1][0]] if conversations else []
 
 
 def _rewards_of_last_row(rollout: Rollout) -> list[float]:
@@ -217,10 +218,10 @@ def _step_spans(rollout: Rollout) -> list[tuple[Row, int, int]]:
     ]
 
 
-def _step_messages(rollout: Rollout) -> list[list[Message]]:
+def _step_messages(rollout: Rollout) -> list[list[dict[str, Any]]]:
     """The conversation up to and including each step's action."""
     views = {
-        (episode.index, step.index): [copy_message(message) for message in messages[:end]]
+        (episode.index, step.index): [message.to_dict() for message in messages[:end]]
         for messages, turns in rollout.conversations()
         for episode, step, end in turns
     }

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from typing_extensions import get_protocol_members
 
-from agentsgym.types.records import Message, Rollout, TrialInfo
+from agentsgym.types.records import Rollout
 from agentsgym.types.requests import (
     EngineStats,
     GenerationRequest,
@@ -20,6 +20,7 @@ from agentsgym.types.requests import (
     RolloutRequest,
     SamplingParams,
 )
+from agentsgym.types.trials import TrialInfo
 
 
 class Tokenizer(Protocol):
@@ -41,7 +42,7 @@ class Tokenizer(Protocol):
 class Agent(Protocol):
     """A player. `agent_state` is None at a rollout's first step, then the last returned state."""
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """Answer the conversation `messages` with the action's text and the agent's next state."""
         ...
 
@@ -89,7 +90,7 @@ class PrivilegedAgent(ABC):
         """The agent that plays this session. It is called for every episode and reflection, so an
         agent that remembers data keeps it in its agent state."""
 
-    def get_action(self, messages: list[Message], agent_state: Any) -> tuple[str, Any]:
+    def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:
         """Raises LookupError: this agent plays sessions, not conversations."""
         raise LookupError(
             f"{type(self).__name__} needs a session, not only its messages: play it with run_trial"

@@ -1,99 +1,48 @@
-"""The nouns of play: messages, steps, episodes, trials, rows of tokens, rollouts. No tensors."""
+"""The nouns of play: steps, episodes, rollouts. No tensors."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, Literal, NotRequired, Self, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from agentsgym.types.foreign import truth
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from agentsgym.types.messages import Message, ToolSchema, as_text
+from agentsgym.types.rows import Floats, Row, StepSpan, chains, equal, joined
 
 ActionKind = Literal["action", "reflection"]
 
 
-class ToolFunction(TypedDict):
-    """What a tool call calls: `arguments` by name, as JSON values."""
-
-    name: str
-    arguments: dict[str, Any]
-
-
-class ToolCall(TypedDict):
-    """One call of a tool in an answer, in the form that chat templates read."""
-
-    type: Literal["function"]
-    id: str
-    function: ToolFunction
-
-
-class Message(TypedDict):
-    """One turn of a conversation; `role` is system, user, assistant or tool.
-
-    An answer of the role assistant may have `tool_calls`; a message of the role tool, the result of
-    one, has its id (`tool_call_id`) and the tool's `name`.
-    """
-
-    role: str
-    content: str
-    tool_calls: NotRequired[list[ToolCall]]
-    tool_call_id: NotRequired[str]
-    name: NotRequired[str]
-
-
-def copy_message(message: Message) -> Message:
-    """A copy of a message that can be changed without changing the record."""
-    return deepcopy(message) if "tool_calls" in message else message.copy()
-
-
-def count_calls(messages: Sequence[Message]) -> int:
-    """How many calls of tools a conversation has."""
-    return sum(len(message.get("tool_calls", ())) for message in messages)
-
-
-@dataclass(frozen=True, slots=True)
-class StepSpan:
-    """The position of one step's agent tokens in a row: from `start` to before `stop`."""
-
-    episode: int
-    step: int
-    start: int
-    stop: int
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """Which step of its rollout: (episode, step)."""
-        return self.episode, self.step
-
-    @property
-    def length(self) -> int:
-        """Number of agent tokens."""
-        return self.stop - self.start
-
-
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One agent action and the environment's answer to it.
+    """A node of a rollout's tree: what the agent read, what it answered, and what the environment
+    made of that.
+
+    Its conversation is that of the step `parent` (a number in `Rollout.nodes`; None: a new one) and
+    the new `messages`, which `answer` answers; `tools` were offered with it. The tokens that it
+    read are those of its parent and its own (`Rollout.at`), unless its own are the `whole` context:
+    without a parent, and where the template rewrote what that had read. `begins` is the reason if
+    it begins a row: "episode" for a new context, "note" if the episode goes on from a note,
+    "template" if the chat template rewrote the history (`rewrites` says what of it: "thoughts",
+    "answer", "opening" or "earlier"), or a reason of a program (`tokens.tree.REASONS`). `sampled`
+    is False for a text agent's words, which the environment tokenized; `policy_version` is the
+    version of the weights that ended the answer.
 
     `index` counts from 0 within the episode. `kind` "reflection" marks what is no action of the
-    game: a reflection after the episode, or a note in it (`context_limit`).
+    game: a reflection after the episode, or a note in it (`context_limit`). `said` is the action as
+    the environment got it, if it is not the answer's text.
     The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
     exceeds the sum of the steps. `penalty` is what the `reward` lost because the action was
     malformed. `anchor` is the environment's key for the state before the step, or None.
-    `token_rewards` are per-token rewards from the environment, or None. `policy_version` is the
-    version of the weights that ended the action.
+    `token_rewards` are per-token rewards from the environment, or None; `given_rewards` those that
+    an environment which plays its episodes itself put on the step's own tokens.
     """
 
     index: int
-    observation: str
-    action: str
+    messages: tuple[Message, ...]
+    answer: Message | None
     reward: float
     done: bool
     info: Mapping[str, Any] = field(default_factory=dict)
@@ -103,7 +52,34 @@ class Step:
     anchor: str | None = None
     token_rewards: tuple[float, ...] | None = None
     penalty: float = 0.0
+    said: str | None = None
+    parent: int | None = None
+    begins: str = "episode"
+    rewrites: str = ""
+    whole: bool = True
+    tools: tuple[ToolSchema, ...] = ()
+    sampled: bool = True
     policy_version: int = 0
+    given_rewards: tuple[float, ...] | None = None
+
+    @property
+    def observation(self) -> str:
+        """The new messages for the eyes of a reader, without the system's that opens them: the text
+        of a single one, else each with its role."""
+        opened = len(self.messages) > 1 and self.messages[0].role == "system"
+        return as_text(self.messages[opened:])
+
+    @property
+    def action(self) -> str:
+        """The action as the environment got it."""
+        if self.said is not None:
+            return self.said
+        return "" if self.answer is None else self.answer.content
+
+    @property
+    def turn(self) -> tuple[Message, ...]:
+        """Its new messages and its answer."""
+        return self.messages if self.answer is None else (*self.messages, self.answer)
 
     @property
     def unread(self) -> bool:
@@ -119,12 +95,8 @@ class Episode:
 
     `reward` is the raw episode reward (the sum of its steps' rewards). `stop_reason` is "done" or
     the environment's own name for an ending, "max_steps", "malformed", "max_rollout_tokens" or
-    "error". `continues` says that its conversation goes on after that of the episode before, and
-    `system` is the message that opens it. `written` are its messages where they do not follow from
-    its steps: if an error left one without an answer, or an environment wrote them itself.
-    Of a program, whose calls come with whole conversations, they are one conversation after the
-    other, each with all that continued it: `starts` has the number of each one's first message, and
-    `ends` the number of messages up to and including the action of each step.
+    "error". `unanswered` is what the agent read, and perhaps answered, without an answer of the
+    environment: if an error ended the episode, or an environment wrote it itself.
     """
 
     index: int
@@ -132,23 +104,28 @@ class Episode:
     reward: float
     score_weight: float
     stop_reason: str
-    continues: bool = False
-    system: str | None = None
-    written: tuple[Message, ...] | None = None
-    starts: tuple[int, ...] = ()
-    ends: tuple[int, ...] = ()
+    unanswered: Step | None = None
+
+    @property
+    def nodes(self) -> tuple[Step, ...]:
+        """The steps, and what has no answer."""
+        return self.steps if self.unanswered is None else (*self.steps, self.unanswered)
+
+    @property
+    def continues(self) -> bool:
+        """Whether its conversation goes on after that of the episode before."""
+        return bool(self.nodes) and self.nodes[0].parent is not None
+
+    @property
+    def system(self) -> str | None:
+        """The message of the system that opens it."""
+        first = self.nodes[0].messages[:1] if self.nodes and not self.continues else ()
+        return first[0].content if first and first[0].role == "system" else None
 
     @property
     def messages(self) -> list[Message]:
-        """The episode's own messages, made anew: the system message, and an observation and an
-        action for each step."""
-        if self.written is not None:
-            return [copy_message(message) for message in self.written]
-        messages = [] if self.system is None else [Message(role="system", content=self.system)]
-        for step in self.steps:
-            messages.append(Message(role="user", content=step.observation))
-            messages.append(Message(role="assistant", content=step.action))
-        return messages
+        """The episode's own messages in the order of play."""
+        return [message for step in self.nodes for message in step.turn]
 
     @property
     def win(self) -> bool | None:
@@ -160,170 +137,24 @@ class Episode:
         """The steps without notes, and without the reflection that may follow them."""
         return tuple(step for step in self.steps if step.kind == "action")
 
-    def conversations(self) -> Iterator[tuple[list[Message], list[tuple[Step, int]]]]:
-        """The parts of `messages`, of which a note in the episode ends one: each with its steps,
-        and the number of its messages up to and including the step's action."""
-        messages, ends = self.messages, self.ends or self._ends()
-        for begin, stop in pairwise([*self.starts, len(messages)]):
-            places = zip(self.steps, ends, strict=False)
-            yield messages[begin:stop], [(s, e - begin) for s, e in places if begin < e <= stop]
-        if self.starts:
-            return
-        notes = [k + 1 for k, step in enumerate(self.steps[:-1]) if step.kind == "reflection"]
-        begin = 0
-        for first, last in pairwise([0, *notes, len(self.steps)]):
-            stop = ends[last - 1] if last in notes else len(messages)
-            own = zip(self.steps[first:last], ends[first:last], strict=True)
-            yield messages[begin:stop], [(step, end - begin) for step, end in own]
-            begin = stop
 
-    def _ends(self) -> list[int]:
-        """The number of messages up to and including the action of each step."""
-        own, messages = len(self.steps), self.messages
-        ends = [i + 1 for i, message in enumerate(messages) if message["role"] == "assistant"]
-        if self.stop_reason == "error":
-            ends = ends[:own]  # drop an action that got no answer
-        if len(ends) < own:  # an override of the episode loop returned fewer messages
-            return [len(messages)] * own
-        return ends[len(ends) - own :]
-
-
-@dataclass(frozen=True, slots=True)
-class EpisodeOutcome:
-    """The end of an earlier episode of the trial: the raw `reward`, whether it was a `win` (None
-    if the environment does not report wins), and the `stop_reason`, each as in `Episode`."""
-
-    reward: float
-    win: bool | None
-    stop_reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrialInfo:
-    """Episode number `episode` (from 0) of a trial of `episodes`, as it begins.
-
-    The first `free_shots` episodes are played but not scored. `carry` is the configuration's: the
-    part of earlier episodes that the agent sees ("none", "full", "summary"). `outcomes` has one
-    entry for each earlier episode. `last_state` is the environment's own state at the end of the
-    previous episode, None in the first; agents do not get it.
-    """
-
-    episode: int = 0
-    episodes: int = 1
-    free_shots: int = 0
-    carry: str = "none"
-    outcomes: tuple[EpisodeOutcome, ...] = ()
-    last_state: Any = field(default=None, compare=False, repr=False)
-
-    @property
-    def scored(self) -> bool:
-        """Whether the episode's reward counts."""
-        return self.episode >= self.free_shots
-
-    @property
-    def carries(self) -> bool:
-        """Whether the agent sees any part of the earlier episodes."""
-        return self.carry != "none"
-
-    def without_state(self) -> Self:
-        """A copy without `last_state`: a state may store it, because it contains no other state."""
-        return replace(self, last_state=None)
-
-    def at(self, episode: int) -> Self:
-        """The information at the start of an earlier episode, without its `last_state`."""
-        return replace(self, episode=episode, outcomes=self.outcomes[:episode], last_state=None)
-
-    def round_line(self, same: str) -> str:
-        """The position in the trial ("Round 2 of 3, scored, same code."), for the prompt of an
-        agent that sees its earlier episodes; else "". `same` names the part that stays equal."""
-        if not self.carries or self.episodes == 1:
-            return ""
-        kind = "scored" if self.scored else "practice"
-        stays = f", {same}" if self.episode else ""
-        return f"Round {self.episode + 1} of {self.episodes}, {kind}{stays}."
+_NO_IDS, _NO_LOGPROBS = np.zeros(0, np.int32), np.zeros(0, np.float32)
+Turns = list[tuple[Episode, Step, int]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    """One sequence of T tokens as the model sees it.
-
-    `token_ids` int32 and `logprobs` float32 (nats, 0.0 on tokens that were not sampled) have shape
-    (T,). `spans` lists the steps whose tokens carry loss in this row. `begins` is the reason for
-    the row: "episode" for a new context, "note" if the episode goes on from a note, "template" if
-    the chat template rewrote the history;
-    `rewrites` then says what of it: "thoughts", "answer", "opening" or "earlier". `sampled` is
-    False if the row contains a text agent's words, which the environment tokenized: their
-    `logprobs` are 0.0 and have no meaning. `given_rewards` (float64, shape (T,)) are rewards that
-    an environment put on the tokens itself; without them they follow from the steps
-    (`reward_placement`). A `Rollout` that failed sets `failed`: then no token carries loss.
-    """
-
-    session_id: str
-    group: int
-    rollout: int
-    token_ids: NDArray[np.int32]
-    logprobs: NDArray[np.float32]
-    spans: tuple[StepSpan, ...]
-    begins: str = "episode"
-    sampled: bool = True
-    rewrites: str = ""
-    given_rewards: Floats | None = None
-    failed: bool = False
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "token_ids", np.asarray(self.token_ids, np.int32))
-        object.__setattr__(self, "logprobs", np.asarray(self.logprobs, np.float32))
-        if self.given_rewards is not None:
-            object.__setattr__(self, "given_rewards", np.asarray(self.given_rewards, np.float64))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Row):
-            return NotImplemented
-        return all(_equal(getattr(self, name), getattr(other, name)) for name in Row.__slots__)
-
-    @property
-    def agent_token_mask(self) -> Ints:
-        """1 for each token of a span, 0 for context and in a failed rollout; shape (T,)."""
-        mask = np.zeros(len(self.token_ids), np.int64)
-        if not self.failed:
-            for span in self.spans:
-                mask[span.start : span.stop] = 1
-        return mask
-
-    @property
-    def agent_tokens(self) -> int:
-        """Number of agent tokens."""
-        return 0 if self.failed else sum(span.length for span in self.spans)
-
-    @property
-    def prompt_length(self) -> int:
-        """Number of tokens before the first agent token (T if there is none)."""
-        starts = [span.start for span in self.spans if span.length and not self.failed]
-        return min(starts, default=len(self.token_ids))
-
-    @property
-    def episodes(self) -> tuple[int, ...]:
-        """Episode index of each span."""
-        return tuple(span.episode for span in self.spans)
-
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """Step index, within its episode, of each span."""
-        return tuple(span.step for span in self.spans)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two fields of a row are equal; NaN equals NaN, as an object does itself."""
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
-    return bool(one == other) if not isinstance(one, np.ndarray) else False
-
-
-@dataclass(frozen=True, slots=True)
 class Rollout:
     """One sampled trial: `group` is the number of its task, `index` its number in the group.
-    `reward_placement` and `final_reward_placement` are the environment's settings
-    `reward_placement` and `final_reward`."""
+
+    Its steps are a tree (`Step.parent`); `nodes` numbers them in the order of play. On its tape
+    each token stands once, in that order: `token_ids` int32 and `logprobs` float32 (nats, 0.0 on
+    tokens that were not sampled), of shape (N,). `at` (int32, shape (nodes, 3)) has the place of
+    each node's own tokens: from `start` what it read, from `acts` to before `stop` its answer. Rows
+    and conversations are paths in the tree. `reward_placement` and `final_reward_placement` are the
+    environment's settings `reward_placement` and `final_reward`.
+
+    Raises ValueError if the nodes' own tokens are not the tape, or a parent is no earlier node.
+    """
 
     session_id: str
     group: int
@@ -332,17 +163,114 @@ class Rollout:
     env_config: Mapping[str, Any]
     task_data: Mapping[str, Any]
     episodes: tuple[Episode, ...]
-    rows: tuple[Row, ...]
+    token_ids: NDArray[np.int32] = field(default_factory=lambda: _NO_IDS)
+    logprobs: NDArray[np.float32] = field(default_factory=lambda: _NO_LOGPROBS)
+    at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 3), np.int32))
     error: str | None = None
     seed: int = 0
-    policy_version: int = 0
     reward_placement: str = "spread"
     final_reward_placement: str = "last_step"
+    _rows: list[Row] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if any(row.failed != self.failed for row in self.rows):
-            rows = tuple(replace(row, failed=self.failed) for row in self.rows)
-            object.__setattr__(self, "rows", rows)
+        nodes = self.nodes
+        at = self.at if len(self.at) else np.zeros((len(nodes), 3), np.int32)
+        for name, values, kind in (
+            ("token_ids", self.token_ids, np.int32),
+            ("logprobs", self.logprobs, np.float32),
+            ("at", at, np.int32),
+        ):
+            object.__setattr__(self, name, np.asarray(values, kind))
+        tokens = len(self.token_ids)
+        if len(self.logprobs) != tokens or self.at.shape != (len(nodes), 3):
+            raise ValueError(
+                f"{tokens} tokens and {len(nodes)} nodes have {len(self.logprobs)} "
+                f"log-probabilities and places of shape {self.at.shape}"
+            )
+        start, acts, stop = self.at.T
+        edges = [0, *stop.tolist()]
+        if start.tolist() != edges[:-1] or edges[-1] != tokens:
+            raise ValueError("the places of the nodes do not follow each other on the tape")
+        if ((start > acts) | (acts > stop)).any():
+            raise ValueError("an answer does not lie within its node's own tokens")
+        for number, step in enumerate(nodes):
+            if step.parent is None and not step.whole:
+                raise ValueError(f"node {number} has no parent and not its whole context")
+            if step.parent is not None and not 0 <= step.parent < number:
+                raise ValueError(f"node {number} has the parent {step.parent}")
+            begin, says, end = self.at[number].tolist()
+            for name, rewards, most in (
+                ("token_rewards", step.token_rewards, end - says),
+                ("given_rewards", step.given_rewards, end - begin),
+            ):
+                if rewards is not None and tokens and len(rewards) != most:
+                    raise ValueError(
+                        f"{len(rewards)} {name} of node {number} are for {most} tokens"
+                    )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Rollout, tuple(getattr(self, name) for name in _STORED)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Rollout):
+            return NotImplemented
+        return all(equal(getattr(self, name), getattr(other, name)) for name in _STORED)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of all episodes, in the order of play."""
+        return tuple(step for episode in self.episodes for step in episode.steps)
+
+    @property
+    def nodes(self) -> tuple[Step, ...]:
+        """The steps, and what has no answer, in the order of play."""
+        return tuple(step for episode in self.episodes for step in episode.nodes)
+
+    @property
+    def policy_version(self) -> int:
+        """The version of the weights that ended the last answer; 0 without one."""
+        return next((step.policy_version for step in reversed(self.nodes)), 0)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The sequences of tokens as the model read them; each answer carries loss in one of them,
+        that in which it was sampled."""
+        if not self._rows:
+            self._rows.extend(_rows_of(self))
+        return tuple(self._rows)
+
+    def with_rows(self, rows: Iterable[Row]) -> "Rollout":
+        """The rollout with other views of its rows, as where some answers are mere context."""
+        other = replace(self)
+        other._rows.extend(rows)
+        return other
+
+    def without_tokens(self) -> "Rollout":
+        """The rollout without its tokens, which are long."""
+        nowhere = np.zeros_like(self.at)
+        return replace(self, token_ids=_NO_IDS, logprobs=_NO_LOGPROBS, at=nowhere)
+
+    def by_row(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+        """Numbers of the tape's tokens, shape (N,), as those of each row's, shape (T,): 0 on what
+        it shares with an earlier one."""
+        for row in self.rows:
+            pieces = [slice(start, stop) for start, _, stop in self.at[list(row.nodes)].tolist()]
+            own = joined(values, pieces)
+            if row.shared:
+                own = np.concatenate([np.zeros(row.shared, own.dtype), own[row.shared :]])
+            yield own
+
+    def on_tape(self, of_rows: Sequence[Floats]) -> Floats:
+        """Numbers of each row's tokens, shape (T,), on the tape's, shape (N,)."""
+        values = np.zeros(len(self.token_ids))
+        for row, numbers in zip(self.rows, of_rows, strict=True):
+            begin = 0
+            for start, _, stop in self.at[list(row.nodes)].tolist():
+                end = begin + stop - start
+                if begin >= row.shared:
+                    values[start:stop] = numbers[begin:end]
+                begin = end
+        return values
 
     @property
     def failed(self) -> bool:
@@ -362,15 +290,68 @@ class Rollout:
         """Number of agent tokens in all rows."""
         return sum(row.agent_tokens for row in self.rows)
 
-    def conversations(self) -> list[tuple[list[Message], list[tuple[Episode, Step, int]]]]:
+    def conversations(self) -> list[tuple[list[Message], Turns]]:
         """Each conversation of the trial, with its steps and their episodes, and the number of
-        messages up to and including the step's action."""
-        parts: list[tuple[list[Message], list[tuple[Episode, Step, int]]]] = []
-        for episode in self.episodes:
-            for number, (own, steps) in enumerate(episode.conversations()):
-                if not parts or number or not episode.continues:
-                    parts.append(([], []))
-                messages, turns = parts[-1]
-                turns += [(episode, step, len(messages) + end) for step, end in steps]
-                messages += own
-        return parts
+        messages up to and including the step's answer. A branch begins with what it shares, whose
+        steps are those of the conversation that it leaves."""
+        placed = [(episode, step) for episode in self.episodes for step in episode.nodes]
+        result: list[tuple[list[Message], Turns]] = []
+        for shared, own in chains([step.parent for _, step in placed]):
+            messages = [message for number in shared for message in placed[number][1].turn]
+            turns: Turns = []
+            for episode, step in (placed[number] for number in own):
+                messages += step.turn
+                if step is not episode.unanswered:
+                    turns.append((episode, step, len(messages)))
+            result.append((messages, turns))
+        return result
+
+
+_STORED = tuple(name for name in Rollout.__slots__ if name != "_rows")
+
+
+def _rows_of(rollout: Rollout) -> Iterator[Row]:
+    placed = [(episode, step) for episode in rollout.episodes for step in episode.nodes]
+    at = rollout.at.tolist()
+    for shared, own in chains([None if step.whole else step.parent for _, step in placed]):
+        numbers = (*shared, *own)
+        if all(at[number][0] == at[number][2] for number in numbers):
+            continue  # nothing was tokenized
+        before = sum(at[number][2] - at[number][0] for number in shared)
+        spans, length = [], before
+        for number in own:
+            start, acts, stop = at[number]
+            episode, step = placed[number]
+            if step is not episode.unanswered:
+                span = length + acts - start, length + stop - start
+                spans.append(StepSpan(episode.index, step.index, *span))
+            length += stop - start
+        steps = [placed[number][1] for number in numbers]
+        pieces = [slice(at[number][0], at[number][2]) for number in numbers]
+        logprobs = joined(rollout.logprobs, pieces)
+        if shared:
+            logprobs = np.concatenate([np.zeros(before, np.float32), logprobs[before:]])
+        yield Row(
+            rollout.session_id,
+            rollout.group,
+            rollout.index,
+            joined(rollout.token_ids, pieces),
+            logprobs,
+            tuple(spans),
+            begins=placed[own[0]][1].begins,
+            sampled=all(step.sampled for step in steps if step.answer is not None),
+            rewrites=placed[own[0]][1].rewrites,
+            given_rewards=_given(steps, pieces),
+            failed=rollout.failed,
+            nodes=numbers,
+            shared=before,
+        )
+
+
+def _given(steps: Sequence[Step], pieces: Sequence[slice]) -> Floats | None:
+    """The rewards that an environment put on the tokens of these steps itself."""
+    if all(step.given_rewards is None for step in steps):
+        return None
+    nothing = [(0.0,) * (piece.stop - piece.start) for piece in pieces]
+    own = [s.given_rewards or zeros for s, zeros in zip(steps, nothing, strict=True)]
+    return np.concatenate([np.asarray(values, np.float64) for values in own])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from agentsgym.types.records import Message
+from agentsgym.types.messages import Message, ToolSchema
 
 FinishReason = Literal["stop", "length", "error"]
 
@@ -110,11 +110,6 @@ class GenerationResult:
         return self.finish_reason == "length"
 
 
-ToolSchema = Mapping[str, Any]
-"""A tool as OpenAI and chat templates describe it: `{"type": "function", "function": {"name": …,
-"description": …, "parameters": JSON schema}}`."""
-
-
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """A program's call of a model: the whole conversation `messages`, and the `tools` that it
@@ -128,7 +123,7 @@ class ModelCall:
     logprobs: bool = False
 
 
-Prompt = str | list[Message] | ModelCall
+Prompt = str | Sequence[Mapping[str, Any]] | ModelCall
 """What an agent answers: a text of the user, the messages after its last answer, or a call."""
 
 

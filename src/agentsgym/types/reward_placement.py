@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from agentsgym.types.records import Episode, Floats, Rollout, Row, StepSpan
+from agentsgym.types.records import Episode, Rollout
+from agentsgym.types.rows import Floats, Row, StepSpan
 
 REWARD_PLACEMENTS = {
     "spread": "evenly, r/n on each of the step's n agent tokens",

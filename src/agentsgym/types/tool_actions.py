@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from agentsgym.types.records import Message, ToolCall, ToolFunction
-from agentsgym.types.requests import ToolSchema
+from agentsgym.types.messages import Message, ToolCall, ToolFunction, ToolSchema
 
 _KEYS = {"content", "tool_calls"}
 _ACT, _ACTION = "act", "action"
@@ -68,9 +67,9 @@ class ToolAction:
     def of_message(cls, message: Message, attempted: int | None = None) -> Self:
         """The action that an answer of the role assistant is; `attempted` calls were begun in it
         (None: those that it has)."""
-        calls = tuple(call["function"] for call in message.get("tool_calls", ()))
+        calls = tuple(call["function"] for call in message.tool_calls)
         unread = 0 if attempted is None else max(0, attempted - len(calls))
-        return cls(message["content"], calls, unread)
+        return cls(message.content, calls, unread)
 
     @property
     def text(self) -> str:
@@ -88,13 +87,11 @@ class ToolAction:
     def message(self, first: int = 0) -> Message:
         """The action as an answer of the role assistant; the ids of its calls count from `first`,
         in the form that every template takes."""
-        message = Message(role="assistant", content=self.content)
-        if self.calls:
-            message["tool_calls"] = [
-                {"type": "function", "id": f"call{number:05d}", "function": function}
-                for number, function in enumerate(self.calls, first)
-            ]
-        return message
+        calls: tuple[ToolCall, ...] = tuple(
+            {"type": "function", "id": f"call{number:05d}", "function": function}
+            for number, function in enumerate(self.calls, first)
+        )
+        return Message("assistant", self.content, calls)
 
     @property
     def act(self) -> str | None:

@@ -10,8 +10,15 @@ import numpy as np
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.rollout import play
-from agentsgym.tokens import Codec, Transcript
-from agentsgym.types import Agent, GenerationResult, Rollout, RolloutRequest, session_seed
+from agentsgym.tokens import Codec, Tree
+from agentsgym.types import (
+    Agent,
+    GenerationResult,
+    Rollout,
+    RolloutRequest,
+    Step,
+    session_seed,
+)
 from agentsgym.warm_start.lessons import Example, examples_of, normalize
 from agentsgym.warm_start.settings import WarmStartSettings
 
@@ -138,26 +145,33 @@ def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
 
 
 def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) -> Rollout:
-    """The rollout with the rows that a text agent with these words would have got.
+    """The rollout with the tokens that a text agent with these words would have got.
 
     Its own token ids are not read, so the run may be another model's. Raises ValueError if the
     conversation is not one of a game, or has a row of more than `max_tokens`.
     """
-    transcript = Transcript(codec)
-    for messages, turns in rollout.conversations():
-        answers = [n for n, message in enumerate(messages, 1) if message["role"] == "assistant"]
-        if [end for _, _, end in turns] != answers:
-            raise ValueError("the conversation has another number of actions than the game")
-        transcript.restart("note" if turns and turns[0][1].index else "episode")
-        for before, (episode, step, end) in zip([0, *answers], turns, strict=False):
-            *conversation, answer = messages[:end]
-            transcript.observe(conversation, end - 1 - before)
-            action = GenerationResult(rollout.session_id, None, None, answer["content"])
-            transcript.act(action, episode.index, step.index, answer)
-    if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in transcript.rows):
-        raise ValueError("a row is longer than max_rollout_tokens")
-    rows = tuple(
-        row.finished(rollout.session_id, rollout.group, rollout.index, row.spans)
-        for row in transcript.rows
+    tree = Tree(codec)
+    written = iter([_rewritten(tree, step, n) for n, step in enumerate(rollout.steps)])
+    episodes = tuple(
+        replace(episode, steps=tuple(islice(written, len(episode.steps))), unanswered=None)
+        for episode in rollout.episodes
     )
-    return replace(rollout, rows=rows)
+    ids, logprobs, at = tree.tape()
+    again = replace(rollout, episodes=episodes, token_ids=ids, logprobs=logprobs, at=at)
+    if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in again.rows):
+        raise ValueError("a row is longer than max_rollout_tokens")
+    return again
+
+
+def _rewritten(tree: Tree, step: Step, number: int) -> Step:
+    """The step as a text agent would have played it after those of the tree."""
+    if step.parent not in (None, number - 1):
+        raise ValueError("the conversation branches, which no game does")
+    roles = [message.role for message in step.messages]
+    if step.answer is None or not roles or "assistant" in roles:
+        raise ValueError("the conversation has another number of actions than the game")
+    if step.parent is None:
+        tree.restart(step.begins)
+    tree.observe(step.messages)
+    tree.act(GenerationResult.of_text(step.answer.content), step.answer)
+    return replace(step, **tree.taken().recorded | {"tools": step.tools})

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from agentsgym.evaluation import default_cluster
 from agentsgym.tokens import Codec
 from agentsgym.types import Rollout, Row
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 Float32s = npt.NDArray[np.float32]
 

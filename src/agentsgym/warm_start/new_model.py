@@ -91,13 +91,13 @@ def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
     """What is read and written in games, calls of tools as the tiny template writes them."""
     texts: dict[str, list[str]] = {"tokens_per_action": [], "tokens_per_observation": []}
     for message in (one for game in games for e in game.episodes for one in e.messages):
-        if message["role"] == "assistant":
-            calls = [call["function"] for call in message.get("tool_calls", ())]
+        if message.role == "assistant":
+            calls = [call["function"] for call in message.tool_calls]
             texts["tokens_per_action"] += [json.dumps(call, ensure_ascii=False) for call in calls]
-            if message["content"] or not calls:
-                texts["tokens_per_action"].append(message["content"])
-        elif message["role"] != "system":
-            texts["tokens_per_observation"].append(message["content"])
+            if message.content or not calls:
+                texts["tokens_per_action"].append(message.content)
+        elif message.role != "system":
+            texts["tokens_per_observation"].append(message.content)
     return texts
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 
 from agentsgym.tokens import codec_for
-from agentsgym.types import ToolSchema
+from agentsgym.types import Message, ToolSchema
 from call_templates import APPROXIMATE
 from chat_tokenizers import THOUGHTS, template, tokenizer_for, tokens_of
 from fuzz.oracle import Area, refused_with
@@ -77,11 +77,11 @@ def _controls(name: str, words: list[str]) -> Counter[int]:
     call: Any = {"type": "function", "id": "call00000", "function": function}
     ids = codec.open(
         [
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "content": result, "tool_call_id": "call00000", "name": tool},
-            {"role": "assistant", "content": content},
-            {"role": "user", "content": question},
+            Message("user", question),
+            Message("assistant", "", tool_calls=(call,)),
+            Message("tool", result, tool_call_id="call00000", name=tool),
+            Message("assistant", content),
+            Message("user", question),
         ]
     ).token_ids
     return Counter(number for number in ids if number in codec.control.ids)

@@ -13,8 +13,8 @@ from agentsgym.generation.serving.chat import ChatBody
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.tokens import codec_for
-from agentsgym.tokens.calls import CallTranscript
-from agentsgym.types import ModelCall
+from agentsgym.tokens.tree import Tree
+from agentsgym.types import Message, ModelCall
 from chat_tokenizers import ALL, template, tokenizer_for
 from fuzz.oracle import Area, refused_with
 
@@ -43,7 +43,7 @@ TURN = "<|im_start|>{{ m.role }}\n{{ m.content or '' }}{{ m.tool_calls or '' }}<
 ROLES = ("system", "developer", "user", "assistant", "call")
 ARGUMENTS = ("{}", "", "null", None, {}, '{"a": 1}', {"a": [None]}, "[]", "{", '"a"', 5)
 TOOL = {"name": "look", "parameters": {"type": "object", "properties": {}}}
-GOOD = ModelCall(({"role": "user", "content": "Good."},))
+GOOD = ModelCall((Message("user", "Good."),))
 
 
 @dataclass(frozen=True)
@@ -77,31 +77,30 @@ def check(case: Talk) -> bool:
     if calls is None:
         return False
     try:
-        transcript = CallTranscript(codec_for(tokenizer_for(case.template, "<|im_end|>")))
+        tree = Tree(codec_for(tokenizer_for(case.template, "<|im_end|>")))
     except ValueError as error:
         return refused_with(error)
     call, other = calls
     assert replace(call, max_tokens=None) == replace(other, max_tokens=None)
     try:
-        transcript.call(call)
+        tree.call(call)
     except ValueError as error:
-        assert not transcript.rows
-        return _goes_on(transcript) and refused_with(error)
+        assert not tree.messages and not len(tree.context)
+        return _goes_on(tree) and refused_with(error)
     tokenizer = tokenizer_for(case.template, "<|im_end|>")
-    text = tokenizer.decode(transcript.context)
+    text = tokenizer.decode(list(tree.context))
     places = [text.find(_text(number)) for number in range(len(case.roles))]
     assert -1 not in places and places == sorted(places), text
     return True
 
 
-def _goes_on(transcript: CallTranscript) -> bool:
+def _goes_on(tree: Tree) -> bool:
     """Whether what all templates show is the first row of a session, or refused as well."""
     try:
-        transcript.call(GOOD)
+        tree.call(GOOD)
     except ValueError as error:
         return not refused_with(error)
-    (row,) = transcript.rows
-    assert row.begins == "episode"
+    assert tree.pending is not None and tree.pending.begins == "episode"
     return True
 
 

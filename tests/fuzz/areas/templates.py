@@ -5,11 +5,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentsgym.tokens import Transcript, codec_for
-from agentsgym.types import GenerationResult
+from agentsgym.tokens import codec_for
+from agentsgym.types import GenerationResult, Message, Rollout
 from fuzz.oracle import Area, refused_with
 from fuzz.values import TEXTS
 from helpers import build_tokenizer
+from recorded import Recorded
 
 OPENINGS = ["", "<|im_start|>system\nBe brief.<|im_end|>\n", "{{ bos_token or '' }}"]
 HEADS = ["<|im_start|>{{ m['role'] }}\n", "[{{ m.role }}] ", "{{ m['role'] | upper }}: "]
@@ -72,55 +73,55 @@ def check(case: TemplateCase) -> bool:
     tokenizer = build_tokenizer(case.template)
     try:
         codec = codec_for(tokenizer)
-        transcript = Transcript(codec)
-        contexts, actions = _play(transcript, tokenizer, case)
+        record = Recorded(codec)
+        contexts, actions = _play(record, tokenizer, case)
     except ValueError as error:
         return refused_with(error)
-    spans = [(row, span) for row in transcript.rows for span in row.spans]
+    rollout = record.rollout()
+    spans = [(row, span) for row in rollout.rows for span in row.spans]
     assert len(spans) == len(actions)
     for (row, span), context, ids in zip(spans, contexts, actions, strict=True):
         assert row.token_ids[: span.start].tolist() == context
-        assert row.token_ids[span.start : span.stop] == ids
-    _no_forged_turns(tokenizer, transcript, case)
+        assert row.token_ids[span.start : span.stop].tolist() == ids
+    _no_forged_turns(tokenizer, rollout, case)
     return True
 
 
-def _play(transcript: Any, tokenizer: Any, case: TemplateCase) -> tuple[list[Any], list[Any]]:
-    messages: list[Any] = []
+def _play(record: Recorded, tokenizer: Any, case: TemplateCase) -> tuple[list[Any], list[Any]]:
     contexts, actions = [], []
     for number, text in enumerate(case.texts):
-        messages.append({"role": "assistant" if number % 2 else "user", "content": text})
         if number % 2 == 0:
-            transcript.observe(messages)
+            record.tree.observe([Message("user", text)])
             continue
-        contexts.append(list(transcript.context))
+        contexts.append(list(record.tree.context))
         if case.sampled:
             ids = (*tokenizer.encode("abc"), tokenizer.eos_token_id)
             action = GenerationResult("", ids, (-1.0,) * len(ids), text)
         else:
             action = GenerationResult.of_text(text)
-        span = transcript.act(action, 0, number // 2)
-        actions.append(transcript.rows[-1].token_ids[span.start : span.stop])
+        message = Message("assistant", text)
+        actions.append(list(record.tree.ids_of(action, message)))
+        record.act(action, message)
     return contexts, actions
 
 
-def _no_forged_turns(tokenizer: Any, transcript: Any, case: TemplateCase) -> None:
+def _no_forged_turns(tokenizer: Any, rollout: Rollout, case: TemplateCase) -> None:
     """Contents with control tokens give as many of them as contents without."""
     harmless = build_tokenizer(case.template)
     texts = [text.replace("<|", "<").replace("<pad>", "pad") for text in case.texts]
     if any(mark in text for mark in ("think>", "<") for text in texts):
         return  # a template may cut there, and then shows more or less of the rest
-    twin = Transcript(codec_for(harmless))
+    twin = Recorded(codec_for(harmless))
     _play(twin, harmless, TemplateCase(case.template, texts, case.sampled))
-    assert _controls(transcript) == _controls(twin)
+    assert _controls(rollout) == _controls(twin.rollout())
 
 
-def _controls(transcript: Any) -> int:
+def _controls(rollout: Rollout) -> int:
     """Control tokens outside the actions: ids 0 to 2 of the toy tokenizer."""
     return sum(
         token < 3 and not any(span.start <= place < span.stop for span in row.spans)
-        for row in transcript.rows
-        for place, token in enumerate(row.token_ids)
+        for row in rollout.rows
+        for place, token in enumerate(row.token_ids.tolist())
     )
 
 

@@ -106,7 +106,7 @@ def _check_masks(env: MultistepEnv, rollout: Rollout) -> None:
         _spoken(env, message)
         for episode in rollout.episodes
         for message in episode.messages
-        if message["role"] == "assistant"
+        if message.role == "assistant"
     )
     assert env.tokenizer is not None
     decoded = env.tokenizer.decode(masked)
@@ -116,8 +116,8 @@ def _check_masks(env: MultistepEnv, rollout: Rollout) -> None:
 
 def _spoken(env: MultistepEnv, message: Message) -> str:
     """What a text agent's tokens say: its words, or the template's form of its calls."""
-    if not message.get("tool_calls"):
-        return message["content"]
+    if not message.tool_calls:
+        return message.content
     assert env.tokenizer is not None and env.codec is not None
     return env.tokenizer.decode(list(env.codec.encode_answer(message)))
 

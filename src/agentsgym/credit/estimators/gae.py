@@ -5,7 +5,7 @@ import numpy as np
 from agentsgym.credit.baselines import comparable
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 def gae(table: StepTable, *, gamma: float = 1.0, lam: float = 1.0) -> Floats:

@@ -21,7 +21,7 @@ from agentsgym.credit.baselines import (
 )
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable, without_rounding
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 def gigpo(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from agentsgym.credit.baselines import comparable, less_group_mean
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 # Keeps a group whose rewards are (almost) equal from a division by zero; TRL's value.
 EPSILON = 1e-4

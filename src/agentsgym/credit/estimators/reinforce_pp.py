@@ -7,7 +7,7 @@ import numpy as np
 from agentsgym.credit.baselines import comparable, less_group_mean, returns_to_go
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable, without_rounding
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 def reinforce_pp(table: StepTable, *, baseline: str = "batch", gamma: float = 1.0) -> Floats:

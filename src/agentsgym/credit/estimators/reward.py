@@ -4,8 +4,8 @@ import numpy as np
 
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.types import Rollout
-from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import per_token_rewards
+from agentsgym.types.rows import Floats
 
 
 def placed_rewards(rollout: Rollout) -> list[Floats]:

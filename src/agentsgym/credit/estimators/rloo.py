@@ -3,7 +3,7 @@
 from agentsgym.credit.baselines import rloo_per_rollout
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 def rloo(table: StepTable) -> Floats:

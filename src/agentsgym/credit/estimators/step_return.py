@@ -5,7 +5,7 @@ import numpy as np
 from agentsgym.credit.baselines import actions_before, comparable, leave_one_out, returns_to_go
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable, without_rounding
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:

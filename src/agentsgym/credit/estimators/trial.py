@@ -3,7 +3,7 @@
 from agentsgym.credit.baselines import less_start, trial_returns
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> Floats:

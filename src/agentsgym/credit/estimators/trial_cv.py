@@ -10,7 +10,7 @@ import numpy as np
 from agentsgym.credit.baselines import less_start, trial_returns
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import Choices, StepTable
-from agentsgym.types.records import Flags, Floats, Ints
+from agentsgym.types.rows import Flags, Floats, Ints
 
 Action = tuple[int, ...]
 """The token ids of an action."""

@@ -135,8 +135,8 @@ class LLMAnswerer:
 
     def _ask(self, secret: str, question: str) -> Answer:
         messages: list[Message] = [
-            {"role": "system", "content": _SYSTEM.format(secret=secret)},
-            {"role": "user", "content": question},
+            Message("system", _SYSTEM.format(secret=secret)),
+            Message("user", question),
         ]
         answer = read_answer(self._complete(messages))
         # One more attempt; after that it is "I don't know".

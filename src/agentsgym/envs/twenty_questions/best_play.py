@@ -16,7 +16,7 @@ import numpy as np
 
 from agentsgym.envs.known_game import bit_mask, members
 from agentsgym.envs.twenty_questions.knowledge import Attribute, KnowledgeTable
-from agentsgym.types.records import Floats
+from agentsgym.types.rows import Floats
 
 
 class BestPlay:

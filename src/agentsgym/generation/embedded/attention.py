@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 ATTENTION_NAME = "agentsgym_packed"
 

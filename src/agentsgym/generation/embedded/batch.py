@@ -17,7 +17,7 @@ import torch
 
 from agentsgym.generation.sampling import as_seed, sample, uniforms
 from agentsgym.types import SamplingParams
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 
 def _column(fill: Any, dtype: Any = np.int64) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from agentsgym.generation.embedded.attention import AttentionGroup, FamilyGroup
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 FAMILY_PAYS_FROM = 2048
 """Keys that decoding rows with a common prefix need not read again, from which they attend over it

@@ -26,8 +26,8 @@ from agentsgym.types import (
     WeightUpdate,
 )
 from agentsgym.types.protocols import check_submitted
-from agentsgym.types.records import Ints
 from agentsgym.types.requests import context_overflow
+from agentsgym.types.rows import Ints
 
 _EXTRA = ("reused_tokens", "shared_prefix_tokens", "evictions")
 _STOP_WINDOW = 16  # more tokens than a stop string is long; pieces may be empty or partial

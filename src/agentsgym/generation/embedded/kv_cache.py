@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache
 
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.types import GenerationRequest
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 _LEAST_SHARED = 8  # a shorter common start is read faster than copied
 _LEAST_PREFIX = 64  # a shorter one is read for each row

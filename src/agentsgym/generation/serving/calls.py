@@ -31,7 +31,7 @@ class ModelAnswer:
     ) -> Self:
         """The answer that `message` makes of an engine's result; with its log-probabilities if
         there is a `tokenizer` to spell them."""
-        ending: Ending = "tool_calls" if message.get("tool_calls") else "stop"
+        ending: Ending = "tool_calls" if message.tool_calls else "stop"
         ids, logprobs = result.token_ids or (), None
         if tokenizer is not None and result.logprobs is not None:
             words = [tokenizer.decode([token]) for token in ids]
@@ -41,7 +41,8 @@ class ModelAnswer:
 
     def to_json(self) -> str:
         """The answer as a JSON text."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+        own = {name: getattr(self, name) for name in self.__slots__}
+        return json.dumps(own | {"message": self.message.to_dict()})
 
 
 class CallRefused(Exception):
@@ -70,7 +71,9 @@ class CallRefused(Exception):
 def reply_from_json(text: str) -> ModelAnswer | CallRefused:
     """The answer, or the refusal, that `to_json` wrote."""
     parts = json.loads(text)
-    return CallRefused(parts["refused"]) if "refused" in parts else ModelAnswer(**parts)
+    if "refused" in parts:
+        return CallRefused(parts["refused"])
+    return ModelAnswer(**parts | {"message": Message.of(parts["message"])})
 
 
 class Backend(Protocol):

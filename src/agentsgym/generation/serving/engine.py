@@ -12,7 +12,7 @@ from agentsgym.tokens import Codec, codec_for
 from agentsgym.tokens.codec import TemplateCodec
 from agentsgym.tokens.folding import folded
 from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
-from agentsgym.types.records import count_calls
+from agentsgym.types.messages import count_calls
 from agentsgym.types.requests import context_overflow, is_context_overflow
 
 _ANSWER_TOKENS = 1024
@@ -75,7 +75,7 @@ class EngineBackend:
         """Sample an answer to the rendered conversation."""
         self.check(key)
         try:
-            size = sum(64 + len(message["content"]) for message in call.messages)
+            size = sum(64 + len(message.content) for message in call.messages)
             codec, context = await beside_the_loop(size, partial(self._read, call))
         except ValueError as error:  # TemplateFailed, or tools that the template does not show
             raise CallRefused(str(error)) from None
@@ -91,9 +91,9 @@ class EngineBackend:
         CallRefused if it is too long, which is found out before all of it is encoded."""
         codec, longest = self._codec.with_tools(call.tools), self.facts.max_model_len
         with folded(codec, call.messages) as messages:
-            if sum(len(message["content"]) for message in messages) > _SPARSE * longest:
+            if sum(len(message.content) for message in messages) > _SPARSE * longest:
                 text = codec.template.render(messages) if isinstance(codec, TemplateCodec) else ""
-                self._check_length(text or "".join(one["content"] for one in messages))
+                self._check_length(text or "".join(one.content for one in messages))
             return codec, codec.open(messages).token_ids
 
     def _check_length(self, text: str) -> None:

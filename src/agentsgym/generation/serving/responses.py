@@ -2,6 +2,7 @@
 conversation."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -56,9 +57,10 @@ class ResponsesBody(CallBody):
             if isinstance(item, _Output):
                 messages.append(wire.tool_message(item.call_id, item.output))
             elif isinstance(item, _Call):
-                if not messages or messages[-1]["role"] != "assistant":
+                if not messages or messages[-1].role != "assistant":
                     messages.append(wire.assistant_message([]))
-                messages[-1].setdefault("tool_calls", []).append(item.tool_call())
+                calls = (*messages[-1].tool_calls, item.tool_call())
+                messages[-1] = replace(messages[-1], tool_calls=calls)
             elif item.role == "assistant":
                 messages.append(wire.assistant_message(item.content))
             else:

@@ -8,7 +8,7 @@ import json
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
@@ -25,7 +25,7 @@ from pydantic_core import from_json
 
 from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
 from agentsgym.types import Message, ModelCall, ToolCall, ToolSchema
-from agentsgym.types.records import ToolFunction
+from agentsgym.types.messages import ToolFunction
 
 logger = logging.getLogger(__name__)
 
@@ -286,11 +286,10 @@ def _with_names(messages: Iterable[Message]) -> tuple[Message, ...]:
     names: dict[str, str] = {}
     read = []
     for message in messages:
-        for call in message.get("tool_calls", []):
+        for call in message.tool_calls:
             names[call["id"]] = call["function"]["name"]
-        if message["role"] == "tool" and message["tool_call_id"] in names:
-            message["name"] = names[message["tool_call_id"]]
-        read.append(message)
+        name = names.get(message.tool_call_id or "") if message.role == "tool" else None
+        read.append(replace(message, name=name) if name is not None else message)
     return tuple(read)
 
 
@@ -306,10 +305,7 @@ def tool_message(call: str, texts: Iterable[str]) -> Message:
 
 def assistant_message(texts: Iterable[str], calls: Sequence[Called] = ()) -> Message:
     """An earlier answer of the model. A client may have cut its text, which was one."""
-    message = Message(role="assistant", content="".join(texts))
-    if calls:
-        message["tool_calls"] = [call.tool_call() for call in calls]
-    return message
+    return Message("assistant", "".join(texts), tuple(call.tool_call() for call in calls))
 
 
 # -- answers -------------------------------------------------------------------------------------
@@ -327,12 +323,12 @@ class Reply:
     @property
     def text(self) -> str:
         """What the model wrote beside its calls."""
-        return self.answer.message["content"]
+        return self.answer.message.content
 
     @property
     def calls(self) -> list[tuple[str, str, JsonObject]]:
         """The id, name and arguments of each call."""
-        calls = self.answer.message.get("tool_calls", [])
+        calls = self.answer.message.tool_calls
         return [
             (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in calls
         ]

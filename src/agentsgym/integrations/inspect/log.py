@@ -51,24 +51,25 @@ _SETTINGS = GenerateConfig()
 def transcript(rollout: Rollout, model: str) -> tuple[list[ChatMessage], list[Event]]:
     """The messages and events of a rollout of `model`. An episode that continues the conversation
     of the one before it repeats none of its messages."""
-    messages: list[ChatMessage] = []
+    own = [message for episode in rollout.episodes for message in episode.messages]
+    shown = {id(message): _message(message, model) for message in own}
+    read = {
+        (episode.index, step.index): [shown[id(message)] for message in conversation[:end]]
+        for conversation, turns in rollout.conversations()
+        for episode, step, end in turns
+    }
     events: list[Event] = []
-    shown: list[ChatMessage] = []
     for episode in rollout.episodes:
         span = f"{rollout.session_id}-{episode.index}"
         free = " (free shot)" if episode.score_weight == 0 else ""
         events.append(
             SpanBeginEvent(id=span, span_id=span, name=f"episode {episode.index + 1}{free}")
         )
-        for number, (own, steps) in enumerate(episode.conversations()):
-            known = len(shown) if episode.continues and not number else 0
-            shown = shown[:known] + [_message(message, model) for message in own]
-            messages += shown[known:]
-            for step, end in steps:
-                events += _turn(step, shown[: known + end], model, span)
+        for step in episode.steps:
+            events += _turn(step, read[episode.index, step.index], model, span)
         events.append(InfoEvent(source="episode", data=episode_facts(episode), span_id=span))
         events.append(SpanEndEvent(id=span, span_id=span))
-    return messages, events
+    return list(shown.values()), events
 
 
 def _turn(
@@ -101,10 +102,10 @@ def _turn(
 
 
 def _message(message: Message, model: str) -> ChatMessage:
-    content = message["content"]
-    if message["role"] == "assistant":
+    content = message.content
+    if message.role == "assistant":
         return ChatMessageAssistant(content=content, model=model, source="generate")
-    if message["role"] == "system":
+    if message.role == "system":
         return ChatMessageSystem(content=content)
     return ChatMessageUser(content=content)
 

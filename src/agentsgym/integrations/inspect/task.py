@@ -20,7 +20,7 @@ from agentsgym.evaluation.metrics import record
 from agentsgym.integrations.inspect.log import episode_facts
 from agentsgym.rollout.failures import last_line
 from agentsgym.rollout.stepping import SteppedTrial
-from agentsgym.types import Message, Rollout, Trust, with_modules_of
+from agentsgym.types import Rollout, Trust, with_modules_of
 from agentsgym.types.names import import_from_here
 from agentsgym.types.text import plain
 
@@ -143,7 +143,7 @@ async def _run(env: MultistepEnv, call: Callable[[], Any]) -> Any:
     return call()
 
 
-def _message(message: Message) -> ChatMessage:
+def _message(message: dict[str, Any]) -> ChatMessage:
     return _ROLES[message["role"]](content=message["content"])
 
 

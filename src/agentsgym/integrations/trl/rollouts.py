@@ -19,7 +19,7 @@ from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.generation.factory import make_trainable
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout import play
-from agentsgym.tokens.calls import REASONS
+from agentsgym.tokens.tree import REASONS
 from agentsgym.training.chat_templates import template_options
 from agentsgym.training.engines import WeightSync, engine_parts
 from agentsgym.training.ranks import Ranks

@@ -15,8 +15,8 @@ from agentsgym.report.doctor import faults
 from agentsgym.report.doctor.evidence import Curve, Evidence, Fault, Signs, read_evidence, share
 from agentsgym.report.doctor.looking import LOOK_AT
 from agentsgym.runs.sources import load_yaml
-from agentsgym.tokens.calls import REASONS
 from agentsgym.tokens.template import REWRITES
+from agentsgym.tokens.tree import REASONS
 from agentsgym.types.settings import Section, read
 
 MOST_EXAMPLES = 4

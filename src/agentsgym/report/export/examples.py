@@ -25,17 +25,24 @@ class Conversation:
     messages: list[Message]
     spoken: dict[int, Step]
 
+    @property
+    def tools(self) -> Json:
+        """The tools that were offered last, as a JSON text, if there were some."""
+        *_, last = self.spoken.values()
+        return {"tools": json.dumps(plain(list(last.tools)))} if last.tools else {}
+
 
 def conversations(rollout: Rollout) -> Iterator[Conversation]:
-    """The conversations of a rollout. What no game can contain, in a foreign file, is left out, and
-    conversations with calls of tools, which are more than texts."""
+    """The conversations of a rollout. What no game can contain, in a foreign file, is left out."""
     for messages, turns in rollout.conversations():
-        if any("tool_calls" in message for message in messages):
-            continue
-        places = [n for n, message in enumerate(messages) if message["role"] == "assistant"]
+        places = [n for n, message in enumerate(messages) if message.role == "assistant"]
         if turns and len(turns) == len(places):
             spoken = {place: turn[1] for place, turn in zip(places, turns, strict=True)}
             yield Conversation(messages[: places[-1] + 1], spoken)
+
+
+def _plain(messages: Sequence[Message]) -> list[Json]:
+    return [message.to_dict() for message in messages]
 
 
 # -- the formats -----------------------------------------------------------------------------------
@@ -46,7 +53,8 @@ def messages(lines: Lines) -> Iterator[Json]:
     for line in lines:
         for one in conversations(line.rollout):
             yield {
-                "messages": one.messages,
+                "messages": _plain(one.messages),
+                **one.tools,
                 "rewards": [finite(step.reward) for step in one.spoken.values()],
                 "malformed": [step.unread for step in one.spoken.values()],
                 **about(line),
@@ -99,9 +107,10 @@ def _difference(better: Rollout, worse: Rollout) -> Json | None:
         place = next((n for n, (a, b) in enumerate(pairs) if a != b), None)
         if place is not None:
             pair = {
-                "prompt": one.messages[:place],
-                "chosen": [one.messages[place]],
-                "rejected": [other.messages[place]],
+                "prompt": _plain(one.messages[:place]),
+                "chosen": _plain([one.messages[place]]),
+                "rejected": _plain([other.messages[place]]),
+                **one.tools,
             }
             return pair if place in one.spoken and place in other.spoken else None
         if len(one.messages) != len(other.messages):

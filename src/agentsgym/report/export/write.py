@@ -173,7 +173,11 @@ def write_dataset(
                 f"none of the {counts.read} rollouts that were read passes the filters and gives "
                 "an example in this format"
             )
-        dataset = Dataset.from_list(examples)
+        options: Json = {}
+        if any("tools" in one for one in examples):  # messages then have other keys than others
+            examples = [{"tools": None, **one} for one in examples]
+            options["on_mixed_types"] = "use_json"
+        dataset = Dataset.from_list(examples, **options)
         if path.suffix == ".parquet":
             dataset.to_parquet(part)
         elif path.suffix == ".jsonl":

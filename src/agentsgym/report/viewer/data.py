@@ -17,8 +17,8 @@ from agentsgym.report.pieces import Pieces
 from agentsgym.report.stored import groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Episode, Rollout, Row, Step
-from agentsgym.types.records import Floats
 from agentsgym.types.reward_placement import per_token_rewards
+from agentsgym.types.rows import Floats
 from agentsgym.types.text import plain
 from agentsgym.types.token_records import StepNumbers, TokenRecord
 

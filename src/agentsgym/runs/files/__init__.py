@@ -5,7 +5,7 @@ from agentsgym.runs.files.columns import StoredRollout
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.records import (
     MetricsFile,
-    NewerFormat,
+    OtherFormat,
     Summary,
     read_metrics,
     read_summary,
@@ -24,7 +24,7 @@ from agentsgym.runs.files.rollouts import (
 __all__ = [
     "DamagedFile",
     "MetricsFile",
-    "NewerFormat",
+    "OtherFormat",
     "RolloutWriter",
     "RunDirectory",
     "StoredRollout",

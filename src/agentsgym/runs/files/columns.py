@@ -1,9 +1,9 @@
 """Rollouts as rows of an Arrow table and back; `docs/run-directory.md` lists the columns.
 
-All data that training needs is restored exactly: ids, log-probabilities, rewards, spans. An
-environment's free-form `info`, `env_config` and `task_data` are JSON texts, restored as far as JSON
-allows (see `agentsgym.types.text.plain`). No value of an environment can prevent a rollout from
-being written.
+All data that training needs is restored exactly: ids, log-probabilities, rewards, the place of
+each step's tokens. An environment's free-form `info`, `env_config` and `task_data` are JSON texts,
+restored as far as JSON allows (see `agentsgym.types.text.plain`). No value of an environment can
+prevent a rollout from being written.
 """
 
 import json
@@ -13,12 +13,10 @@ from types import NoneType, UnionType
 from typing import (
     Any,
     Literal,
-    NotRequired,
     Union,
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import numpy as np
@@ -26,9 +24,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.types import Episode, Message, Rollout, Row, Step, StepSpan
-from agentsgym.types.records import Floats
+from agentsgym.types import Episode, Message, Rollout, Step, ToolCall, ToolSchema
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
+from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, finite, map_texts, mask_known, masked, plain
 from agentsgym.types.tool_actions import checked_calls
 
@@ -37,7 +35,7 @@ from agentsgym.types.tool_actions import checked_calls
 class StoredRollout:
     """A rollout with its `phase`, the optimizer `step` before which it was played (the policy's
     version), the evaluation set (`dataset`; None if there is only one), and the advantages of its
-    rows' tokens (float64, shape (T,) each) if it was trained on."""
+    rows' tokens (float64, shape (T,) each) if it was trained on; a file has them on the tape."""
 
     rollout: Rollout
     phase: str
@@ -70,10 +68,11 @@ def list_of(kind: pa.DataType) -> pa.DataType:
     return pa.list_(required("element", kind))
 
 
+_CALLS, _TOOLS = tuple[ToolCall, ...], tuple[ToolSchema, ...]
 # Arrow's type for values of a type hint, or of a generic one by its origin: a text for words, and
 # for free-form data, as JSON. An array is compared whole: numpy's versions spell it differently.
 _KINDS: dict[Any, pa.DataType] = {
-    **dict.fromkeys((str, Literal, Mapping, list), pa.string()),
+    **dict.fromkeys((str, Literal, Mapping, _CALLS, _TOOLS), pa.string()),
     int: pa.int64(),
     float: pa.float64(),
     bool: pa.bool_(),
@@ -81,13 +80,17 @@ _KINDS: dict[Any, pa.DataType] = {
     NDArray[np.float32]: list_of(pa.float32()),
     NDArray[np.float64]: list_of(pa.float64()),
 }
-_NOT_STORED: dict[type, set[str]] = {Row: {"session_id", "group", "rollout", "failed"}}
-"""Fields that follow from the rollout."""
-
+_NOT_STORED: dict[type, set[str]] = {Rollout: {"at", "_rows"}}
+_PLACE = ("start", "acts", "stop")
 _ADDED: dict[type, list[pa.Field]] = {
-    Row: [pa.field("advantages", list_of(pa.float64()))],
-    Rollout: [pa.field("final_reward", pa.float64())],
+    Step: [required(name, pa.int32()) for name in _PLACE],
+    Rollout: [
+        pa.field("final_reward", pa.float64()),
+        required("policy_version", pa.int64()),
+        pa.field("advantages", list_of(pa.float64())),
+    ],
 }
+"""Columns that no field of the record is: a step's place on the tape, and what follows from it."""
 
 
 def _fields(kind: type) -> list[pa.Field]:
@@ -98,17 +101,16 @@ def _fields(kind: type) -> list[pa.Field]:
 
 
 def _field(name: str, hint: Any) -> pa.Field:
-    may_lack = get_origin(hint) is NotRequired
-    options = get_args(hint) if may_lack or get_origin(hint) in (Union, UnionType) else (hint,)
+    options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     (kind,) = (option for option in options if option is not NoneType)
-    return pa.field(name, _kind(kind), nullable=may_lack or len(options) > 1)
+    return pa.field(name, _kind(kind), nullable=len(options) > 1 or kind in (_CALLS, _TOOLS))
 
 
 def _kind(hint: Any) -> pa.DataType:
     origin = get_origin(hint)
-    if origin is tuple:
+    if origin is tuple and hint not in _KINDS:
         return list_of(_kind(get_args(hint)[0]))
-    if is_dataclass(hint) or is_typeddict(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         return pa.struct(_fields(hint))
     return _KINDS[hint if hint in _KINDS else origin]
 
@@ -120,7 +122,7 @@ SCHEMA = pa.schema(
         *_fields(Rollout),
     ]
 )
-_ARRAYS = ("token_ids", "logprobs", "given_rewards", "advantages")
+_ARRAYS = ("token_ids", "logprobs", "advantages")
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -132,28 +134,53 @@ def table_of(stored: Sequence[StoredRollout]) -> pa.Table:
 
 
 def _data(one: StoredRollout) -> dict[str, Any]:
-    data: dict[str, Any] = _plain(one.rollout)
-    for row, advantages in zip(data["rows"], one.advantages or (), strict=bool(one.advantages)):
-        row["advantages"] = advantages
+    rollout, places = one.rollout, iter(one.rollout.at.tolist())
+    data = {name: _plain(getattr(rollout, name)) for name in _OF_A_ROLLOUT}
+    advantages = None if one.advantages is None else rollout.on_tape(one.advantages)
     return data | {
         **{name: getattr(one, name) for name in _OF_A_STORED},
-        "env_config": _json(masked(plain(one.rollout.env_config))),
+        "env_config": _json(masked(plain(rollout.env_config))),
         "error": masked(data["error"]),
-        "final_reward": finite(one.rollout.final_reward),
+        "episodes": [_episode(episode, places) for episode in rollout.episodes],
+        "final_reward": finite(rollout.final_reward),
+        "policy_version": rollout.policy_version,
+        "advantages": advantages,
     }
 
 
-def _plain(value: Any, name: str = "") -> Any:
-    """A value of the column `name`, as Arrow takes it. It takes the columns of a dict only."""
+_OF_A_ROLLOUT = [
+    one.name for one in fields(Rollout) if one.name not in {*_NOT_STORED[Rollout], "episodes"}
+]
+_OF_AN_EPISODE = [one.name for one in fields(Episode) if one.name not in ("steps", "unanswered")]
+_OF_A_STEP = [one.name for one in fields(Step)]
+
+
+def _episode(episode: Episode, places: Iterator[list[int]]) -> dict[str, Any]:
+    rest = episode.unanswered
+    return {
+        **{name: _plain(getattr(episode, name)) for name in _OF_AN_EPISODE},
+        "steps": [_step(step, next(places)) for step in episode.steps],
+        "unanswered": None if rest is None else _step(rest, next(places)),
+    }
+
+
+def _step(step: Step, place: Sequence[int]) -> dict[str, Any]:
+    data = {name: _plain(getattr(step, name)) for name in _OF_A_STEP}
+    data["tools"] = _json(plain(list(step.tools))) if step.tools else None
+    return data | dict(zip(_PLACE, place, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """A value as Arrow takes it."""
     if isinstance(value, str):
         return _text(value)
-    if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name), one.name) for one in fields(value)}
+    if isinstance(value, Message):
+        calls = _json(plain(list(value.tool_calls))) if value.tool_calls else None
+        own = {name: _plain(getattr(value, name)) for name in Message.__match_args__}
+        return own | {"tool_calls": calls}
     if isinstance(value, tuple):
-        return [_plain(item, name) for item in value]
-    if isinstance(value, Mapping) and name == "written":
-        return {key: _plain(part, key) for key, part in value.items()}
-    return _json(plain(value)) if isinstance(value, Mapping | list) else value
+        return [_plain(item) for item in value]
+    return _json(plain(value)) if isinstance(value, Mapping) else value
 
 
 def _text(value: str) -> str:
@@ -170,93 +197,84 @@ def _json(value: Any) -> str:
 
 def rollouts_of(table: pa.Table) -> Iterator[StoredRollout]:
     """The rollouts of a table of `SCHEMA`. Raises DamagedFile for one that cannot be."""
-    others = table.drop_columns(["rows"]).to_pylist()
-    for data, rows in zip(others, table.column("rows"), strict=True):
-        yield _stored(data, _rows_of(rows.values))
+    others = table.drop_columns(list(_ARRAYS)).to_pylist()
+    arrays = zip(*(table.column(name) for name in _ARRAYS), strict=True)
+    for data, numbers in zip(others, arrays, strict=True):
+        known = dict(zip(_ARRAYS, map(_numbers, numbers), strict=True))
+        yield _stored(data | known)
 
 
-def _rows_of(structs: pa.StructArray) -> list[dict[str, Any]]:
-    """The rows of a rollout, their numbers as arrays."""
-    table, names = pa.Table.from_struct_array(structs), list(_ARRAYS)
-    rows: list[dict[str, Any]] = table.drop_columns(names).to_pylist()
-    for name in names:
-        for row, numbers in zip(rows, table.column(name), strict=True):
-            content = numbers.values
-            row[name] = None if content is None else content.to_numpy(zero_copy_only=False)
-    return rows
+def _numbers(values: pa.ListScalar) -> NDArray[Any] | None:
+    content = values.values
+    return None if content is None else content.to_numpy(zero_copy_only=False)
 
 
-def _stored(data: dict[str, Any], rows: list[dict[str, Any]]) -> StoredRollout:
+def _stored(data: dict[str, Any]) -> StoredRollout:
     phase, step, dataset = (data.pop(name) for name in _OF_A_STORED)
-    del data["final_reward"]
+    advantages, _, _ = (data.pop(name) for name in ("advantages", "final_reward", "policy_version"))
     for name, allowed in (
         ("reward_placement", REWARD_PLACEMENTS),
         ("final_reward_placement", FINAL_REWARDS),
     ):
         if data[name] not in allowed:
             raise DamagedFile(f"{name} is {data[name][:60]!r}")
-    episodes = tuple(_episode_of(episode) for episode in data["episodes"])
+    places: list[list[int]] = []
+    episodes = tuple(_episode_of(episode, places) for episode in data["episodes"])
     if [episode.index for episode in episodes] != list(range(len(episodes))):
         raise DamagedFile("the episodes are not numbered in their order")
-    advantages = tuple(row.pop("advantages") for row in rows)
-    known = bool(rows) and all(values is not None for values in advantages)
-    if known and any(len(a) != len(r["token_ids"]) for a, r in zip(advantages, rows, strict=True)):
-        raise DamagedFile("advantages do not fit the rows")
-    place = {name: data[name] for name in ("session_id", "group")} | {"rollout": data["index"]}
     changes = {
         "env_config": _object(data["env_config"], "env_config"),
         "task_data": _object(data["task_data"], "task_data"),
         "episodes": episodes,
-        "rows": tuple(_row_of(row, place, episodes) for row in rows),
+        "at": np.array(places, np.int32).reshape(-1, 3),
     }
-    return StoredRollout(
-        Rollout(**data | changes), phase, step, advantages if known else None, dataset
-    )
+    rollout = Rollout(**data | changes)
+    if advantages is not None and len(advantages) != len(rollout.token_ids):
+        raise DamagedFile("advantages do not fit the tokens")
+    of_rows = None if advantages is None else tuple(rollout.by_row(advantages))
+    return StoredRollout(rollout, phase, step, of_rows, dataset)
 
 
 def _object(text: str, name: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
+    value = _json_of(text)
     if not isinstance(value, dict):
         raise DamagedFile(f"{name} is not a JSON object")
     return value
 
 
-def _episode_of(data: dict[str, Any]) -> Episode:
-    steps = tuple(_step_of(step) for step in data.pop("steps"))
-    written = data.pop("written")
-    messages = None if written is None else tuple(map(_message_of, written))
-    data |= {name: tuple(data[name]) for name in ("starts", "ends")}
-    return Episode(steps=steps, written=messages, **data)
+def _json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _episode_of(data: dict[str, Any], places: list[list[int]]) -> Episode:
+    steps = tuple(_step_of(step, places) for step in data.pop("steps"))
+    rest = data.pop("unanswered")
+    return Episode(steps=steps, unanswered=rest and _step_of(rest, places), **data)
+
+
+def _step_of(data: dict[str, Any], places: list[list[int]]) -> Step:
+    places.append([data.pop(name) for name in _PLACE])
+    tools = _json_of(data["tools"] or "[]")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise DamagedFile("the tools of a step are none")
+    changes = {
+        "info": _object(data["info"], "info"),
+        "messages": tuple(map(_message_of, data["messages"])),
+        "answer": data["answer"] and _message_of(data["answer"]),
+        "tools": tuple(tools),
+    }
+    for name in ("token_rewards", "given_rewards"):
+        if data[name] is not None:
+            changes[name] = tuple(data[name])
+    return Step(**data | changes)
 
 
 def _message_of(data: dict[str, Any]) -> Message:
-    known = {key: value for key, value in data.items() if value is not None}
-    if "tool_calls" in known:
-        try:
-            known["tool_calls"] = checked_calls(json.loads(known["tool_calls"]))
-        except (ValueError, RecursionError):
-            raise DamagedFile("the calls of a message are none") from None
-    return known  # type: ignore[return-value] # the columns are those of a message
-
-
-def _step_of(data: dict[str, Any]) -> Step:
-    info, rewards = _object(data.pop("info"), "info"), data.pop("token_rewards")
-    return Step(info=info, token_rewards=None if rewards is None else tuple(rewards), **data)
-
-
-def _row_of(row: dict[str, Any], place: Mapping[str, Any], episodes: Sequence[Episode]) -> Row:
-    length = len(row["token_ids"])
-    for name in ("logprobs", "given_rewards"):
-        if row[name] is not None and len(row[name]) != length:
-            raise DamagedFile("the lists of a row have different lengths")
-    spans = tuple(StepSpan(**span) for span in row.pop("spans"))
-    for span in spans:
-        if not 0 <= span.start <= span.stop <= length:
-            raise DamagedFile(f"a span from {span.start} to {span.stop} lies outside its row")
-        episode = episodes[span.episode] if 0 <= span.episode < len(episodes) else None
-        if episode is None or not 0 <= span.step < len(episode.steps):
-            raise DamagedFile(f"a span names step {span.step} of episode {span.episode}")
-    return Row(spans=spans, **place, **row)
+    try:
+        calls = checked_calls(_json_of(data.pop("tool_calls") or "[]"))
+    except ValueError:
+        raise DamagedFile("the calls of a message are none") from None
+    return Message(**data, tool_calls=tuple(calls))

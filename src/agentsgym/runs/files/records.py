@@ -13,23 +13,25 @@ from agentsgym.evaluation import Evaluation, Passes
 from agentsgym.runs.files.atomic import DamagedFile, naming, overwrite, read_bytes, write_text
 from agentsgym.types.text import masked, plain, short_repr
 
-KEY, VERSION = "schema", 1
+KEY, VERSION = "schema", 2
 
 
-class NewerFormat(RuntimeError):
-    """A file has a later version than this package can read; the message says what to do."""
+class OtherFormat(RuntimeError):
+    """A file has another version than this package reads; the message says what to do."""
 
 
 def check_version(version: object, source: str | Path) -> None:
-    """Raise NewerFormat for a later version of a record in `source` than this package writes,
+    """Raise OtherFormat for another version of a record in `source` than this package writes,
     DamagedFile for what is no version."""
     if type(version) is not int or version < 1:
         raise DamagedFile(f"{KEY} is {short_repr(version)}")
-    if version > VERSION:
-        raise NewerFormat(
-            f"{source} was written by a newer agentsgym (schema {version}; this one reads up "
-            f"to {VERSION}): upgrade with `pip install --upgrade agentsgym`"
-        )
+    if version != VERSION:
+        known = f"schema {version}; this one reads {VERSION}"
+        if version > VERSION:
+            who, advice = "a newer", "upgrade with `pip install --upgrade agentsgym`"
+        else:
+            who, advice = "an older", "read it with that one"
+        raise OtherFormat(f"{source} was written by {who} agentsgym ({known}): {advice}")
 
 
 def write_record(path: Path, data: Mapping[str, Any]) -> None:
@@ -68,13 +70,13 @@ class JsonRecord(BaseModel):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The record in a file. Raises DamagedFile if it is none, NewerFormat if a newer agentsgym
+        """The record in a file. Raises DamagedFile if it is none, OtherFormat if a newer agentsgym
         wrote it."""
         try:
             data = json.loads(read_bytes(path))
             if not isinstance(data, dict):
                 raise DamagedFile(f"it holds a {type(data).__name__}, not an object")
-            check_version(data.pop(KEY, 1), path)
+            check_version(data.pop(KEY, VERSION), path)
             return cls.model_validate(data)
         except ValidationError as error:
             problem = error.errors()[0]
@@ -173,7 +175,7 @@ def _line(values: Mapping[str, Any]) -> str:
 def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
     """The lines of a metrics file, without their version; a damaged line is ignored.
 
-    Raises NewerFormat if a newer agentsgym wrote it.
+    Raises OtherFormat if a newer agentsgym wrote it.
     """
     stored = b""
     with suppress(FileNotFoundError):
@@ -182,7 +184,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, Any]]:
         try:
             line = plain(json.loads(text))
             if isinstance(line, dict) and isinstance(line.get("step"), int) and "phase" in line:
-                check_version(line.pop(KEY, 1), path)
+                check_version(line.pop(KEY, VERSION), path)
                 yield line
         except (ValueError, RecursionError):
             continue

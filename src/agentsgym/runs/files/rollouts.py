@@ -22,7 +22,7 @@ from agentsgym.runs.files.columns import (
     table_of,
 )
 from agentsgym.runs.files.directory import RunDirectory
-from agentsgym.runs.files.records import KEY, VERSION, NewerFormat, check_version
+from agentsgym.runs.files.records import KEY, VERSION, OtherFormat, check_version
 from agentsgym.types import Rollout
 from agentsgym.types.settings import Count, Section
 from agentsgym.types.token_records import StepNumbers, TokenRecord
@@ -107,7 +107,7 @@ def _batches(rollouts: Iterable[StoredRollout]) -> Iterator[list[StoredRollout]]
     tokens = 0
     for one in rollouts:
         batch.append(one)
-        tokens += sum(len(row.token_ids) for row in one.rollout.rows)
+        tokens += len(one.rollout.token_ids)
         if tokens >= _ROW_GROUP:
             yield batch
             batch, tokens = [], 0
@@ -116,7 +116,7 @@ def _batches(rollouts: Iterable[StoredRollout]) -> Iterator[list[StoredRollout]]
 
 
 def read_file(path: Path) -> Iterator[StoredRollout]:
-    """The rollouts of one file. Raises DamagedFile if it has any other content, NewerFormat if a
+    """The rollouts of one file. Raises DamagedFile if it has any other content, OtherFormat if a
     newer agentsgym wrote it."""
     for table in read_tables(path, SCHEMA):
         with reading(path):
@@ -181,7 +181,7 @@ class TokenRecordWriter:
 
 
 def read_token_records(path: Path) -> Iterator[TokenRecord]:
-    """The records of one file. Raises DamagedFile if it has any other content, NewerFormat if a
+    """The records of one file. Raises DamagedFile if it has any other content, OtherFormat if a
     newer agentsgym wrote it."""
     sessions: dict[str, dict[tuple[int, int], StepNumbers]] = {}
     for table in read_tables(path, _TOKEN_SCHEMA):
@@ -222,7 +222,7 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None
 
 def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
     """The row groups of a file. Raises DamagedFile if it can't be read or has other columns,
-    NewerFormat if a newer agentsgym wrote it, FileNotFoundError if there is none."""
+    OtherFormat if a newer agentsgym wrote it, FileNotFoundError if there is none."""
     with opened(path) as stored, reading(path):
         file = pq.ParquetFile(stored)
         _check(file, schema, path)
@@ -235,7 +235,7 @@ def reading(path: Path) -> Iterator[None]:
     """Makes every error of reading a file's contents a DamagedFile that names the file."""
     try:
         yield
-    except NewerFormat:
+    except OtherFormat:
         raise
     except _UNREADABLE as error:
         first_line = str(error).partition("\n")[0]
@@ -243,7 +243,8 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _check(file: pq.ParquetFile, schema: pa.Schema, path: Path) -> None:
-    check_version(int((file.schema_arrow.metadata or {}).get(_VERSION, b"1")), path)
+    known = (file.schema_arrow.metadata or {}).get(_VERSION, str(VERSION).encode())
+    check_version(int(known), path)
     for field in schema:
         number = file.schema_arrow.get_field_index(field.name)
         if number < 0:

@@ -13,7 +13,7 @@ from torch import nn
 
 from agentsgym.generation.models import without_adapter
 from agentsgym.types import Rollout, Row, StepSpan
-from agentsgym.types.records import Floats, Ints
+from agentsgym.types.rows import Floats, Ints
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from agentsgym.generation.embedded.attention import AttentionGroup
 from agentsgym.generation.embedded.batch import shared_prefix
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.layout import PaddedRows
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 PAYS_FROM = 1.2
 """Padded tokens per token of the forest from which it is faster than padded rows: on a CPU 1.23

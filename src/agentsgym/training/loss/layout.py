@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from agentsgym.training.loss.batch import TrainRow
-from agentsgym.types.records import Ints
+from agentsgym.types.rows import Ints
 
 
 class HasLength(Protocol):

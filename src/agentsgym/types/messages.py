@@ -1,0 +1,101 @@
+"""Messages of a conversation, and the calls of tools in them."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypedDict
+
+
+class ToolFunction(TypedDict):
+    """What a tool call calls: `arguments` by name, as JSON values."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolCall(TypedDict):
+    """One call of a tool in an answer, in the form that chat templates read."""
+
+    type: Literal["function"]
+    id: str
+    function: ToolFunction
+
+
+ToolSchema = Mapping[str, Any]
+"""A tool as OpenAI and chat templates describe it: `{"type": "function", "function": {"name": …,
+"description": …, "parameters": JSON schema}}`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message(Mapping[str, Any]):
+    """One turn of a conversation; `role` is system, user, assistant or tool.
+
+    An answer of the role assistant may have `tool_calls`; a message of the role tool, the result of
+    one, has its id (`tool_call_id`) and the tool's `name`. A message reads as the mapping that chat
+    templates and OpenAI's API take, without the keys that it does not have; `to_dict` makes one.
+    """
+
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+
+    @classmethod
+    def of(cls, message: "Message | Mapping[str, Any]") -> Self:
+        """The message that a mapping is. Raises ValueError if it has no role or content, or what no
+        message has."""
+        if isinstance(message, cls):
+            return message
+        known = cls.__match_args__
+        if not {"role", "content"} <= message.keys() <= {*known}:
+            raise ValueError(f"a message has the keys {', '.join(known)}, got {sorted(message)}")
+        return cls(**{**message, "tool_calls": tuple(message.get("tool_calls") or ())})
+
+    def __getitem__(self, key: str) -> Any:
+        value = getattr(self, key) if key in self.__match_args__ else None
+        if value is None or value == ():
+            raise KeyError(key)
+        return list(value) if key == "tool_calls" else value
+
+    def __iter__(self) -> Iterator[str]:
+        yield from ("role", "content")
+        if self.tool_calls:
+            yield "tool_calls"
+        if self.tool_call_id is not None:
+            yield "tool_call_id"
+        if self.name is not None:
+            yield "name"
+
+    def __len__(self) -> int:
+        return 2 + bool(self.tool_calls) + (self.tool_call_id is not None) + (self.name is not None)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Message):
+            return all(getattr(self, key) == getattr(other, key) for key in self.__match_args__)
+        return isinstance(other, Mapping) and self.to_dict() == other
+
+    def to_dict(self) -> dict[str, Any]:
+        """The message as a dict of its own, which can be changed."""
+        return {
+            key: deepcopy(value) if key == "tool_calls" else value for key, value in self.items()
+        }
+
+
+def count_calls(messages: Sequence[Message]) -> int:
+    """How many calls of tools a conversation has."""
+    return sum(len(message.tool_calls) for message in messages)
+
+
+def spoken(message: Message) -> str:
+    """A message's text, and its tool calls as JSON."""
+    calls = [json.dumps(call["function"]) for call in message.tool_calls]
+    return "\n".join([message.content, *calls]) if calls else message.content
+
+
+def as_text(messages: Sequence[Message]) -> str:
+    """Messages for the eyes of a reader: the text of a single one, else each with its role."""
+    if len(messages) == 1 and messages[0].role in ("user", "tool"):
+        return messages[0].content
+    return "\n\n".join(f"[{message.role}] {spoken(message)}" for message in messages)

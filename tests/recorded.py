@@ -1,0 +1,31 @@
+"""A tree of what was read and answered, and the rollout that it makes, without an environment."""
+
+from agentsgym.tokens import Tree
+from agentsgym.types import Episode, GenerationResult, Rollout, Step
+
+
+class Recorded:
+    """Records what a test reads and answers."""
+
+    def __init__(self, codec):
+        self.tree = Tree(codec)
+        self.steps = []
+
+    def act(self, action, message):
+        self.tree.act(action, message)
+        node = self.tree.taken()
+        self.steps.append(Step(len(self.steps), reward=0.0, done=False, **node.recorded))
+
+    def rollout(self):
+        """The rollout so far; what was read last gets no answer."""
+        node = self.tree.unanswered()
+        rest = node and Step(len(self.steps), reward=0.0, done=False, **node.recorded)
+        episode = Episode(0, tuple(self.steps), 0.0, 1.0, "error", rest)
+        ids, logprobs, at = self.tree.tape()
+        return Rollout("", 0, 0, "", {}, {}, (episode,), ids, logprobs, at)
+
+
+def sampled(tokenizer, text, end=True, logprob=-0.5):
+    """An answer of an engine."""
+    ids = tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id] * end
+    return GenerationResult("", tuple(ids), (logprob,) * len(ids), text)
