@@ -141,18 +141,21 @@ def test_what_episodes_say_is_what_is_recorded(tmp_path_factory, plan, answers, 
 
 
 def _check_episodes(rollout, plan, asked):
-    """Each episode has its own messages, and each prompt comes after those that it should."""
-    for number, one in enumerate(asked):
-        known = [text for role, text in one.messages if role == "user"]
-        said = {(int(e), int(k)) for e, k in re.findall(r"Question (\d)\.(\d)", str(known))}
-        episode, _ = place_of(one)
-        assert (one.messages[0] == ("system", "Play.")) == plan.system
-        assert {e for e, _ in said} <= set(range(episode + 1))
-        if plan.limit is None and plan.carry == "full":
-            assert {e for e, _ in said} == set(range(episode + 1))
-        if plan.carry != "full":
-            assert {e for e, _ in said} == {episode}
-        assert number == 0 or episode >= place_of(asked[number - 1])[0]
+    """Each request adds one message to the conversation before it, or to a new one, and asks after
+    those of the episodes that it should know; and each episode has its own messages."""
+    opening = [("system", "Play.")] if plan.system else []
+    before, last = [], (0, "Note")
+    for one in asked:
+        episode, word = place_of(one)
+        same = last[1] == "Question" and (plan.carry == "full" or episode == last[0])
+        same |= word == "Reflect"
+        assert one.messages[:-1] == (before if same else opening)
+        assert one.messages[-1][0] == "user" and episode >= last[0]
+        said = {int(e) for e, _ in re.findall(r"Question (\d)\.(\d)", str(one.messages))}
+        known, whole = set(range(episode + 1)), plan.limit is None and plan.carry == "full"
+        assert said == known if whole else said <= known
+        assert plan.carry == "full" or said == {episode}
+        before, last = one.talk, (episode, word)
     for episode in rollout.episodes:
         own, before = [], []
         for one in asked:
