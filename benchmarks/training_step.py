@@ -35,6 +35,7 @@ from typing import Any
 from unittest.mock import patch
 
 import common
+import numpy as np
 import torch
 from common import NEW_TOKENS, OBSERVED_TOKENS, Played
 from transformers import TrainerCallback
@@ -340,7 +341,7 @@ def _of_update(
         both = watch.read()
         seconds[kind].append(both[0])
         cpu[kind].append(both[1])
-        tokens = [(row.token_ids, row.agent_token_mask.tolist()) for row in rows]
+        tokens = [(row.token_ids, _mask(row)) for row in rows]
         common.describe(kind, Played(both[0], tokens, both[1]), dtype)
     for kind in KINDS:
         with _learning_from(kind):
@@ -356,6 +357,13 @@ def _of_update(
         **memory,
         "gradient_difference": float(f"{gap:.2g}"),
     }
+
+
+def _mask(row: Any) -> list[int]:
+    """1 for each token with loss."""
+    mask = np.zeros(row.length, np.int64)
+    mask[row.positions] = 1
+    return list(mask.tolist())
 
 
 def _learning_from(kind: str) -> AbstractContextManager[Any]:

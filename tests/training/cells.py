@@ -120,9 +120,10 @@ class Cell:
                 at = next(
                     n for n, w in wholes if np.array_equal(w.token_ids[: row.length], row.token_ids)
                 )
-                row.old_logps = self.old[at][: row.length] if self.off_policy else None
-                row.ref_logps = self.ref[at][: row.length]
-                row.teacher_logps = self.teacher[at][: row.length] if self.taught else None
+                given = {"reference": self.ref}
+                given |= {"old": self.old} if self.off_policy else {}
+                given |= {"teacher": self.teacher} if self.taught else {}
+                row.logps = {name: of_rows[at][row.positions] for name, of_rows in given.items()}
         return {"rollout_index": torch.arange(len(made)), "rollouts": made}
 
     def for_reference(self):

@@ -54,7 +54,7 @@ def _logprobs_in_bfloat16(trainer, rows):
         logits = model(ids[None]).logits[0]
         assert logits.dtype == torch.bfloat16
         logps = logits[:-1].float().log_softmax(-1).gather(1, ids[1:, None])[:, 0]
-        parts.append(logps[torch.tensor(row.agent_token_mask[1:]) > 0])
+        parts.append(logps[row.positions - 1])
     return torch.cat(parts)
 
 

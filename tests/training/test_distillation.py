@@ -15,7 +15,7 @@ from agentsgym.generation.vllm.protocol import (
 )
 from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.training.loss.objective import DISTANCES
-from agentsgym.training.loss.weights import assign_weights, count_rollouts, per_rollout_token
+from agentsgym.training.loss.weights import assign_weights, per_rollout_token, streams_of
 from completions_server import CompletionsServer
 from helpers import DROPS_THOUGHT, CountdownEnv, build_tokenizer
 from training import reference
@@ -54,13 +54,12 @@ def test_weights_count_every_rollout_that_did_not_fail():
     played = random_rollouts(6, vocabulary=50)
     advantages = [row.agent_token_mask * 1.0 for r in played for row in r.rows]
     rollouts = make_rollouts(played, advantages, [True, False, True, False, False, True])
-    counts = count_rollouts(rollouts)
-    assign_weights(rollouts, counts, per_rollout_token)
+    assign_weights(rollouts, streams_of(per_rollout_token), list)
     live = sum(r.agent_tokens for k, r in enumerate(rollouts) if k != 4)  # the last but one failed
-    assert counts.live_tokens == live > counts.agent_tokens
     for k, rollout in enumerate(rollouts):
-        assert {row.teacher_weight for row in rollout.rows} == {0.0 if k == 4 else 1 / live}
-        assert all((row.weight > 0) is rollout.in_loss for row in rollout.rows)
+        weights = [row.weights for row in rollout.rows]
+        assert {of["teacher"] for of in weights} == {0.0 if k == 4 else 1 / live}
+        assert all((of["policy"] > 0) is rollout.in_loss for of in weights)
 
 
 # -- a model of the process ------------------------------------------------------------------------
@@ -101,8 +100,7 @@ def test_the_teachers_log_probabilities(make_trainer, teacher, teacher_folder, t
     for row in rows_of(trainer):
         with torch.no_grad():
             expected, _ = reference.log_probabilities(teacher, row.token_ids.tolist(), temperature)
-        mask = torch.tensor(row.agent_token_mask)
-        assert torch.allclose(row.teacher_logps, expected * mask, atol=1e-4)
+        assert torch.allclose(row.logps["teacher"], expected[row.positions], atol=1e-4)
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward"])
@@ -180,7 +178,7 @@ def test_a_server_gives_the_teachers_log_probabilities(make_trainer, server, tea
     for row in rows:
         with torch.no_grad():
             expected, _ = reference.log_probabilities(teacher, row.token_ids.tolist())
-        assert torch.allclose(row.teacher_logps, expected, atol=1e-4)
+        assert torch.allclose(row.logps["teacher"], expected[row.positions], atol=1e-4)
 
 
 def test_a_server_is_asked_again(make_trainer, server):

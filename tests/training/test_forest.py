@@ -27,13 +27,10 @@ CPU = torch.device("cpu")
 
 def train_row(ids, start=1, stop=None):
     """A row whose tokens from `start` on are one action, with advantages 1, 2, …"""
-    stop = len(ids) if stop is None else stop
-    mask = np.zeros(len(ids), np.int64)
-    mask[start:stop] = 1
-    spans = (span_of(0, 0, start, stop),)
-    advantages = mask * np.arange(1.0, len(ids) + 1)
+    spans = (span_of(0, 0, start, len(ids) if stop is None else stop),)
+    advantages = np.arange(1.0, len(ids) + 1)
     logprobs = np.zeros(len(ids), np.float32)
-    return TrainRow(np.array(ids, np.int32), mask, logprobs, spans, True, advantages, weight=1.0)
+    return TrainRow(np.array(ids, np.int32), logprobs, advantages, spans, weights={"policy": 1.0})
 
 
 def tree_of(rows):
@@ -230,7 +227,7 @@ def test_log_probabilities_and_gradients_of_random_trees(random_tree_scorer, row
                 ((scores.logps + 0.1 * scores.entropy) * chunk.advantages).sum().backward()
             logps |= {
                 id(row): values.detach()
-                for row, values in zip(layout.rows, chunk.by_row(scores.logps), strict=True)
+                for row, values in zip(layout.rows, chunk.split(scores.logps), strict=True)
             }
         gradient = torch.cat([p.grad.flatten() for p in model.parameters()])
         results.append((torch.cat([logps[id(row)] for row in forest_rows]), gradient))

@@ -99,13 +99,10 @@ def random_rollouts(draw, number):
         for _ in range(draw.randint(1, 3)):
             ends = sorted(draw.sample(range(2, 9), draw.randint(2, 3)))
             spans = [span_of(0, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(ends))]
-            mask = np.zeros(9, np.int64)
-            mask[ends[0] : ends[-1]] = 1
-            sampler = np.array([draw.uniform(-3, 0) for _ in mask])
-            row = TrainRow(
-                np.arange(9, dtype=np.int32), mask, sampler, tuple(spans), draw.random() < 0.9,
-                np.array([draw.gauss(0, 1) for _ in mask]),
-            )  # fmt: skip
+            sampler = np.array([draw.uniform(-3, 0) for _ in range(9)])
+            advantages = np.array([draw.gauss(0, 1) for _ in range(9)])
+            ids, sampled = np.arange(9, dtype=np.int32), draw.random() < 0.9
+            row = TrainRow(ids, sampler, advantages, tuple(spans), sampled)
             own = [min(x + draw.gauss(0, 0.5), 0.0) for x in sampler]
             logps[id(row)] = torch.tensor(own, dtype=torch.float64)
             rows.append(row)
@@ -146,7 +143,7 @@ def test_a_row_without_log_probabilities_of_its_sampler_counts_as_on_policy():
     rollouts, logps = random_rollouts(random.Random(0), 30)
     kept = kept_places(rollouts, logps, 7)
     unknown = [row for r in rollouts for row in r.rows if not row.sampled]
-    places = {(id(row), int(at)) for row in unknown for at in np.flatnonzero(row.agent_token_mask)}
+    places = {(id(row), int(at)) for row in unknown for at in row.positions}
     assert places and all(places <= kept[name] for name in MASKS)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import torch
 
 from agentsgym import register
@@ -33,8 +34,10 @@ def test_a_note_is_trained_with_the_advantage_of_what_comes_after(make_trainer, 
         (episode,) = one.played.episodes
         assert [row.begins for row in one.played.rows] == ["episode", "note", "note"]
         assert [step.kind[0] for step in episode.steps] == ["a", "r", "a", "r", "a"]
-        masks = [row.agent_token_mask.tolist() for row in one.played.rows]
-        assert [row.agent_token_mask.tolist() for row in one.rows] == masks
+        masks = [row.agent_token_mask for row in one.played.rows]
+        assert [row.positions.tolist() for row in one.rows] == [
+            np.flatnonzero(mask).tolist() for mask in masks
+        ]
         values = {
             span.step: set(row.advantages[span.start : span.stop])
             for row in one.rows

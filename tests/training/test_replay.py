@@ -61,8 +61,8 @@ def test_a_replayed_group_is_as_it_was_played(tmp_path):
     given = generation(0, True)
     before, _ = buffer.fill(given, 0)
     for rollout in before:
-        rollout.rows[0].old_logps = rollout.rows[0].ref_logps = torch.ones(4)
-        rollout.rows[0].weight = 9.0
+        rollout.rows[0].logps["old"] = torch.ones(2)
+        rollout.rows[0].weights["policy"] = 9.0
     buffer.save(tmp_path / "groups.pt")
     loaded = ReplayBuffer(SIZE, max_age=1)
     loaded.load(tmp_path / "groups.pt")
@@ -71,9 +71,9 @@ def test_a_replayed_group_is_as_it_was_played(tmp_path):
         assert ages == [1] and all(r.replayed and r.in_loss for r in replayed)
         for rollout, played in zip(replayed, given, strict=True):
             (row,), (expected,) = rollout.rows, played.rows
-            assert (row.old_logps, row.ref_logps, row.weight) == (None, None, 0.0)
+            assert row.logps == row.weights == {}
             assert row.spans == expected.spans and row.sampled is expected.sampled
-            for name in ("token_ids", "agent_token_mask", "logprobs", "advantages"):
+            for name in ("token_ids", "logprobs", "advantages"):
                 assert np.array_equal(getattr(row, name), getattr(expected, name))
                 assert getattr(row, name).dtype == getattr(expected, name).dtype
 
@@ -121,7 +121,7 @@ def test_the_update_is_on_what_was_replayed(make_trainer, chat_tokenizer):
         for rollout in replayed:
             then = earlier[rollout.played.session_id]
             assert np.array_equal(rollout.rows[0].token_ids, then.rows[0].token_ids)
-            assert rollout.rows[0].weight > 0
+            assert rollout.rows[0].weights["policy"] > 0
         if replayed:
             assert 1 <= entry["replay/age"] <= 4
             assert entry["sampler/logp_difference"] > 1e-4
@@ -145,7 +145,7 @@ def test_later_updates_measure_the_old_policy_of_what_is_replayed(make_trainer, 
     replayed = [row for rollouts in seen for r in rollouts if r.replayed for row in r.rows]
     assert replayed
     for row in replayed:
-        assert np.abs(row.old_logps.numpy() - row.logprobs).max() > 1e-3
+        assert np.abs(row.logps["old"].numpy() - row.logprobs[row.positions]).max() > 1e-3
 
 
 @pytest.mark.parametrize("updates", [1, 2])

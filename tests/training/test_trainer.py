@@ -28,7 +28,7 @@ def test_no_gradient_flows_through_tokens_of_others(make_trainer):
     (hidden,) = seen
     trains = np.zeros(hidden.shape[1], bool)
     for i, row in enumerate(layout.rows):
-        own = np.flatnonzero(row.agent_token_mask * row.advantages)
+        own = row.positions[row.advantages[row.positions] != 0]
         trains[layout.index(np.full(len(own), i), own - 1)] = True
     assert layout.size == len(trains) < sum(row.length for row in layout.rows)
     assert ((hidden.grad[0].abs().sum(-1) > 0).numpy() == trains).all() and trains.sum() > 8
@@ -52,17 +52,15 @@ def test_a_failed_rollout_changes_nothing_for_the_others(make_trainer):
     failed = [r for r in rollouts if r.played.index == 3]
     others = [r for r in rollouts if r.played.index != 3]
     assert len(failed) == 2 and not any(r.in_loss for r in failed)
-    assert all(row.weight == 0 for r in failed for row in r.rows)
+    assert all(set(row.weights.values()) == {0.0} for r in failed for row in r.rows)
     tokens = sum(r.agent_tokens for r in others)
-    assert {row.weight for r in others for row in r.rows} == {1 / tokens}
+    assert {row.weights["policy"] for r in others for row in r.rows} == {1 / tokens}
     for group in (0, 1):
         members = [r for r in others if r.played.group == group]
         mean = sum(r.played.final_reward for r in members) / 3
         for r in members:
             expected = r.played.final_reward - mean
-            values = [
-                a for row in r.rows for a, m in zip(row.advantages, row.agent_token_mask) if m
-            ]
+            values = [a for row in r.rows for a in row.advantages[row.positions]]
             assert values == pytest.approx([expected] * len(values))
 
 
@@ -223,13 +221,11 @@ def test_old_log_probabilities_need_a_pass_only_where_the_samplers_are_not_exact
     trainer.loss.scorer.forward = counted
     trainer.train()
     assert len(seen) == passes
-    later = [chunk for chunk in seen if chunk.old_logps is not None]
+    later = [chunk for chunk in seen if "old" in chunk.logps]
     assert len(later) == 3  # the second update, and both again
     for chunk in later:
-        old = torch.cat(
-            [torch.tensor(row.logprobs)[row.agent_token_mask > 0] for row in chunk.rows]
-        )
-        torch.testing.assert_close(chunk.old_logps, old, atol=1e-5, rtol=0)
+        old = torch.cat([torch.tensor(row.logprobs[row.positions]) for row in chunk.rows])
+        torch.testing.assert_close(chunk.logps["old"], old, atol=1e-5, rtol=0)
 
 
 def with_rollouts_changed(trainer, change):

@@ -66,5 +66,5 @@ def test_what_was_cut_is_in_no_denominator(make_trainer, loss, train_on):
         assert rollout.agent_tokens == own and rollout.in_loss == (own > 0)
         for row in rollout.rows:
             if row.agent_tokens:
-                assert row.weight == pytest.approx(expected(own))
-                assert row.entropy_weight == pytest.approx(1 / sum(live))
+                assert row.weights["policy"] == pytest.approx(expected(own))
+                assert row.weights["entropy"] == pytest.approx(1 / sum(live))

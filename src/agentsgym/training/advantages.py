@@ -2,8 +2,7 @@
 probabilities of other actions, for estimators that need them."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -17,9 +16,10 @@ from agentsgym.credit import (
     table_of,
     to_tokens,
 )
-from agentsgym.credit.table import StepChoices, StepValues, scale_steps
+from agentsgym.credit.advantages import StepKey
+from agentsgym.credit.table import Choices, StepChoices, StepValues, scale_steps
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss.batch import TrainRollout, TrainRow, make_rollouts
+from agentsgym.training.loss.batch import TrainRollout, TrainRow, bare_row, make_rollouts
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row, StepSpan
@@ -82,24 +82,17 @@ class GenerationAdvantages:
         """Rollouts with their advantages. Rollouts that failed or have no token that carries loss
         are not in the loss, nor are groups without signal that should be dropped (or for which
         resampling found no better task)."""
-        drop, rollouts = self._args.zero_signal_groups != "keep", self._rollouts
-        if not self._args.train_truncated_actions:
-            rollouts = [_without_truncated(rollout) for rollout in rollouts]
-        in_loss = [
-            any(row.agent_tokens for row in rollout.rows) and (bool(has) or not drop)
-            for rollout, has in zip(rollouts, self.signal, strict=True)
-        ]
-        return make_rollouts(rollouts, self.of_rows, in_loss, self._args.train_on)
-
-
-def _without_truncated(rollout: Rollout) -> Rollout:
-    """The rollout, to which the tokens of actions that reached the token cap are mere context."""
-
-    def kept(row: Row) -> tuple[StepSpan, ...]:
-        steps = ((span, rollout.episodes[span.episode].steps[span.step]) for span in row.spans)
-        return tuple(span for span, step in steps if not step.truncated)
-
-    return rollout.with_rows(replace(row, spans=kept(row)) for row in rollout.rows)
+        counts = self.signal | (self._args.zero_signal_groups == "keep")
+        made = make_rollouts(
+            self._rollouts,
+            self.of_rows,
+            counts.tolist(),
+            self._args.train_on,
+            truncated=self._args.train_truncated_actions,
+        )
+        for rollout in made:
+            rollout.in_loss = rollout.in_loss and rollout.agent_tokens > 0
+        return made
 
 
 # -- the probabilities of other actions -----------------------------------------------------------
@@ -111,15 +104,8 @@ def _without_truncated(rollout: Rollout) -> Rollout:
 Action = tuple[int, ...]
 """The token ids of an action."""
 
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A token of an action, its position in the row, and the tokens to be scored there."""
-
-    rollout: int
-    key: tuple[int, int]
-    position: int
-    tokens: tuple[int, ...]
+Options = Sequence[list[int]]
+"""Token ids to be scored at the first tokens of an action."""
 
 
 class ChoiceScorer:
@@ -135,26 +121,39 @@ class ChoiceScorer:
         """The choices of each rollout's steps, those without choices left out. All ranks must call
         it."""
         repeated = self._repeated_actions(rollouts)
+        asked = {
+            (rollout.session_id, span.key): options
+            for rollout in rollouts
+            for row, span in _later_steps(rollout)
+            if (options := _options(_action(row, span), repeated.get(rollout.group, ())))
+        }
         rows = [
-            (TrainRow.of(row, np.zeros(len(row.token_ids))), places)
-            for r, rollout in enumerate(rollouts)
-            if not rollout.failed
+            bare_row(row.token_ids, spans, rollout.session_id)
+            for rollout in rollouts
             for row in rollout.rows
-            if (places := list(_places(r, rollout, row, repeated.get(rollout.group, ()))))
+            if (spans := tuple(s for s in row.spans if (rollout.session_id, s.key) in asked))
         ]
-        choices: list[dict[tuple[int, int], list[Mapping[int, float]]]] = [{} for _ in rollouts]
+        choices: dict[str, dict[StepKey, Choices]] = {r.session_id: {} for r in rollouts}
+
+        def places(row: TrainRow) -> list[int]:
+            steps = [(span.start - 1, asked[row.session_id, span.key]) for span in row.spans]
+            return [before + k for before, options in steps for k in range(len(options))]
+
         if any(self._ranks.gather([bool(rows)])):
-            for place, chances in self._score(rows, model):
-                token = dict(zip(place.tokens, chances, strict=True))
-                choices[place.rollout].setdefault(place.key, []).append(token)
-        return [{key: tuple(tokens) for key, tokens in steps.items()} for steps in choices]
+            for row, logits in self._scorer.read(rows, places, model, head=True):
+                of_steps = [asked[row.session_id, span.key] for span in row.spans]
+                parts = torch.split(logits / self._temperature, [len(own) for own in of_steps])
+                for span, options, part in zip(row.spans, of_steps, parts, strict=True):
+                    choices[row.session_id][span.key] = _chances(options, part)
+        return [choices[rollout.session_id] for rollout in rollouts]
 
     def _repeated_actions(self, rollouts: Sequence[Rollout]) -> dict[int, list[Action]]:
         """The actions that each group took at least twice, on whatever rank."""
         times: Counter[tuple[int, Action]] = Counter()
         for rollout in rollouts:
             if not rollout.failed:
-                times.update((rollout.group, action) for action in _actions(rollout))
+                steps = ((row, span) for row in rollout.rows for span in row.spans)
+                times.update((rollout.group, _action(*step)) for step in steps)
         together: Counter[tuple[int, Action]] = Counter()
         for part in self._ranks.gather([times]):
             together.update(part)
@@ -164,38 +163,37 @@ class ChoiceScorer:
                 repeated.setdefault(group, []).append(action)
         return repeated
 
-    @torch.no_grad()
-    def _score(
-        self, rows: Sequence[tuple[TrainRow, list[_Place]]], model: nn.Module
-    ) -> Iterator[tuple[_Place, list[float]]]:
-        """Each place with the probabilities of its tokens, in the order of a row's tokens."""
-        places = {id(row): of_row for row, of_row in rows}
-        for layout in self._scorer.layouts((row for row, _ in rows), model):
-            at = [(i, p) for i, row in enumerate(layout.rows) for p in places.get(id(row), ())]
-            before = [(i, place.position - 1) for i, place in at]
-            logits = self._scorer.logits(model, layout, before or [(0, 0)]) / self._temperature
-            totals = torch.logsumexp(logits, dim=-1)
-            for number, (_, place) in enumerate(at):
-                chances = (logits[number, list(place.tokens)] - totals[number]).exp()
-                yield place, chances.tolist()
+
+def _action(row: Row, span: StepSpan) -> Action:
+    return tuple(row.token_ids[span.start : span.stop].tolist())
 
 
-def _actions(rollout: Rollout) -> Iterator[Action]:
-    for row in rollout.rows:
+def _later_steps(rollout: Rollout) -> Iterator[tuple[Row, StepSpan]]:
+    """The steps of a rollout that count, without its first one, before which there is no step that
+    its luck could be taken from."""
+    for row in [] if rollout.failed else rollout.rows:
         for span in row.spans:
-            yield tuple(row.token_ids[span.start : span.stop].tolist())
+            first = span.key == (rollout.episodes[0].index, 0)
+            if not first and rollout.episodes[span.episode].score_weight:
+                yield row, span
 
 
-def _places(r: int, rollout: Rollout, row: Row, known: Sequence[Action]) -> Iterator[_Place]:
-    """The tokens of a row's scored actions at which a known action goes on. The first step of a
-    rollout has no step before it that its luck could be taken from."""
-    first = rollout.episodes[0].index, 0
-    for span in row.spans:
-        if span.key == first or not rollout.episodes[span.episode].score_weight:
-            continue
-        action = tuple(row.token_ids[span.start : span.stop].tolist())
-        for size in range(len(action)):
-            tokens = {a[size] for a in known if len(a) > size and a[:size] == action[:size]}
-            if not tokens:
-                break
-            yield _Place(r, span.key, span.start + size, tuple(sorted(tokens)))
+def _options(action: Action, known: Sequence[Action]) -> Options:
+    """The tokens with which known actions go on, at each token of an action up to the first at
+    which none does."""
+    options: list[list[int]] = []
+    for size in range(len(action)):
+        tokens = {a[size] for a in known if len(a) > size and a[:size] == action[:size]}
+        if not tokens:
+            break
+        options.append(sorted(tokens))
+    return options
+
+
+def _chances(options: Options, logits: torch.Tensor) -> Choices:
+    """The probabilities of the options at each of K tokens by logits of shape (K, V)."""
+    totals = torch.logsumexp(logits, dim=-1)
+    return tuple(
+        dict(zip(tokens, (own[tokens] - total).exp().tolist(), strict=True))
+        for tokens, own, total in zip(options, logits, totals, strict=True)
+    )

@@ -1,13 +1,13 @@
 """The critic: a linear value head on the policy's last hidden states, for "gae"."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from agentsgym.training.loss.batch import TrainRow
+from agentsgym.training.loss.batch import TrainRow, bare_row
 from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.types import Rollout
 from agentsgym.types.rows import Floats
@@ -48,32 +48,23 @@ class Critic:
         self, rollouts: Sequence[Rollout], model: nn.Module
     ) -> list[dict[StepKey, float]]:
         """The values of each rollout's steps, which are kept for `learn`; none of failed ones."""
-        self._inputs = {(rollout.group, rollout.index): {} for rollout in rollouts}
-        for rollout, key, x in self._read(rollouts, model):
-            self._inputs[rollout.group, rollout.index][key] = x
+        keys = {rollout.session_id: (rollout.group, rollout.index) for rollout in rollouts}
+        self._inputs = {key: {} for key in keys.values()}
+        rows = []
+        for rollout in rollouts:
+            for row in [] if rollout.failed else rollout.rows:
+                spans = tuple(span for span in row.spans if 0 < span.start < span.stop)
+                rows.append(bare_row(row.token_ids, spans, rollout.session_id))
+        for read, hidden in self._scorer.read(rows, _before_steps, model, head=False):
+            hidden = nn.functional.normalize(hidden.double().cpu())
+            self._size = hidden.shape[1] + 1
+            x = torch.cat([hidden, torch.ones(len(hidden), 1)], dim=1).numpy()
+            for span, own in zip(read.spans, x, strict=True):
+                self._inputs[keys[read.session_id]][span.key] = own
         if not self.weights:
             return [{} for _ in rollouts]
         w = np.array(self.weights)
         return [{key: float(x @ w) for key, x in steps.items()} for steps in self._inputs.values()]
-
-    @torch.no_grad()
-    def _read(
-        self, rollouts: Sequence[Rollout], model: nn.Module
-    ) -> Iterator[tuple[Rollout, StepKey, Floats]]:
-        owners: dict[int, Rollout] = {}
-        rows = []
-        for rollout in rollouts:
-            for row in [] if rollout.failed else rollout.rows:
-                rows.append(TrainRow.of(row, np.zeros(len(row.token_ids))))
-                owners[id(rows[-1])] = rollout
-        for layout in self._scorer.layouts(rows, model):
-            at = [(i, s) for i, row in enumerate(layout.rows) for s in row.spans if s.length]
-            places = [(i, span.start - 1) for i, span in at] or [(0, 0)]
-            hidden = self._scorer.hidden(model, layout, places).double().cpu()
-            self._size = hidden.shape[1] + 1
-            x = torch.cat([nn.functional.normalize(hidden), torch.ones(len(places), 1)], dim=1)
-            for (i, span), each in zip(at, x.numpy(), strict=False):
-                yield owners[id(layout.rows[i])], span.key, each
 
     def learn(self, returns: Mapping[tuple[int, int], Mapping[StepKey, float]]) -> dict[str, float]:
         """Fit the steps that `values_of` read last to their returns, by (group, index) and step.
@@ -107,3 +98,7 @@ class Critic:
         here = torch.from_numpy(np.concatenate(own)).to(self._accelerator.device)
         total: Floats = self._accelerator.reduce(here, "sum").cpu().numpy()
         return w, total
+
+
+def _before_steps(row: TrainRow) -> list[int]:
+    return [span.start - 1 for span in row.spans]

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers.integrations import is_deepspeed_zero3_enabled
@@ -75,7 +75,15 @@ def check_launch(settings: EngineSettings) -> None:
         factory.check_launch(settings)
 
 
-def engine_parts(trainer: Any, tokenizer: Any, ranks: Ranks) -> EngineParts:
+class ModelTrainer(Protocol):
+    """One of TRL's trainers, as far as an engine reads it."""
+
+    accelerator: Any
+    model: Any
+    is_fsdp_enabled: bool
+
+
+def engine_parts(trainer: ModelTrainer, tokenizer: Any, ranks: Ranks) -> EngineParts:
     """What an engine takes of one of TRL's trainers."""
 
     def model() -> Any:
@@ -93,16 +101,14 @@ def engine_parts(trainer: Any, tokenizer: Any, ranks: Ranks) -> EngineParts:
     )
 
 
-def own_engine(trainer: Any, ranks: Ranks, note: Note) -> TrainableEngine:
-    """The engine of `trainer.args`, made with the trainer's objects; `note` gets a message about
+def own_engine(args: GRPOEnvConfig, parts: EngineParts, note: Note) -> TrainableEngine:
+    """The engine that the settings select, made of a trainer's parts; `note` gets a message about
     servers that start. Raises ValueError for a model that is sharded over processes if the engine
     must sample from it in each process."""
-    args: GRPOEnvConfig = trainer.args
-    parts = engine_parts(trainer, trainer.tokenizer, ranks)
     parts = replace(
         parts,
         served=lambda: ModelToServe(
-            parts.model(), trainer.tokenizer, parts.dtype, args.max_rollout_tokens
+            parts.model(), parts.tokenizer(), parts.dtype, args.max_rollout_tokens
         ),
         directory=lambda: Path(args.output_dir) / "servers",
         note=note,

@@ -1,7 +1,6 @@
-"""Evaluation in training: its tasks, playing them, the metric that selects the best model."""
+"""Evaluation in training: its tasks, and the metric that selects the best model."""
 
 import math
-import time
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -12,36 +11,6 @@ from agentsgym.types import RolloutRequest
 
 # Evaluation sets are kept in memory; an endless one must not fill it.
 _MOST_STREAMED = 10_000
-
-
-def play_sets(trainer: Any, dataset: Any, prefix: str) -> dict[str, float]:
-    """Play the chosen evaluation tasks with the current weights of a `GRPOEnvTrainer`; return and
-    log their metrics."""
-    data = _chosen_sets(dataset, trainer.eval_dataset, trainer.collector.envs)
-    if not isinstance(data, Mapping):
-        return _evaluate(trainer, data, prefix)
-    metrics: dict[str, float] = {}
-    for name, tasks in data.items():
-        metrics |= _evaluate(trainer, tasks, f"{prefix}_{name}", name)
-    return metrics
-
-
-def _evaluate(trainer: Any, tasks: Any, prefix: str, name: str = "") -> dict[str, float]:
-    started = time.perf_counter()
-    training = trainer.model.training
-    trainer.model.eval()
-    step, requests = trainer.state.global_step, trainer.collector.eval_requests(tasks)
-    rollouts = trainer.play(requests, step, trainer.collector.eval_sampling)
-    trainer.failures.report(rollouts, "eval", step)
-    values = trainer.reports.figures(rollouts)
-    metrics = {f"{prefix}_{key}": value for key, value in values.items()}
-    metrics = with_metric(trainer.args, metrics, prefix)
-    metrics[f"{prefix}_runtime"] = time.perf_counter() - started
-    trainer.reports.hand_over(rollouts, "eval", dataset=name)
-    trainer.log(dict(metrics))
-    trainer.model.train(training)
-    trainer.report_evaluation(metrics)
-    return metrics
 
 
 # -- its tasks -------------------------------------------------------------------------------------
@@ -59,7 +28,7 @@ def read_sets(dataset: Any) -> Any:
     return _rows(dataset, "eval_dataset")
 
 
-def _chosen_sets(choice: Any, own: Any, envs: EnvPool) -> Any:
+def chosen_sets(choice: Any, own: Any, envs: EnvPool) -> Any:
     """The set that `evaluate` plays: the trainer's `own` sets, one of them by its name, or others.
     Raises ValueError if there is none."""
     if choice is None:

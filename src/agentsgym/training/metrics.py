@@ -6,12 +6,15 @@ Figures about rollouts are defined in `agentsgym.evaluation.metrics`.
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.training.advantages import GenerationAdvantages
+from agentsgym.training.collect import RolloutCollector
+from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout
 from agentsgym.types.rows import Floats
 
@@ -23,61 +26,64 @@ RolloutSink = Callable[[Sequence[Rollout], Mapping[str, Any]], None]
 None}`, and `"dataset"`, the name of the evaluation set, if there are several."""
 
 
+@dataclass(slots=True)
 class Reports:
-    """Figures, logs and the sink of a `GRPOEnvTrainer`."""
+    """Figures, logs and the sink of a trainer, which `record`s a figure, and whose `sink()` gets
+    rollouts if there is one."""
 
-    def __init__(self, trainer: Any) -> None:
-        self._trainer = trainer
-        self._ranks = trainer.ranks
-        self._warned = False
+    ranks: Ranks
+    collector: RolloutCollector
+    record: Callable[[str, float], None]
+    sink: Callable[[], RolloutSink | None]
+    warned: bool = False
 
     def figures(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Figures of all ranks' rollouts, also per environment if rows name several."""
-        records = self._ranks.gather([record(rollout) for rollout in rollouts])
-        return summarize(records, per_environment=len(self._trainer.collector.envs.names) > 1)
+        records = self.ranks.gather([record(rollout) for rollout in rollouts])
+        return summarize(records, per_environment=len(self.collector.envs.names) > 1)
 
     def hand_over(
         self,
         rollouts: Sequence[Rollout],
         phase: str,
+        step: int,
         advantages: Sequence[Floats] | None = None,
         dataset: str = "",
     ) -> None:
         """Pass rollouts to the sink if there is one."""
         info = {
             "phase": phase,
-            "step": self._trainer.state.global_step,
-            "rank": self._ranks.rank,
+            "step": step,
+            "rank": self.ranks.rank,
             "advantages": advantages,
         } | ({"dataset": dataset} if dataset else {})
-        sink: RolloutSink | None = self._trainer.rollout_sink
-        if sink is not None:
-            self._ranks.together(lambda: sink(rollouts, info))
+        if (sink := self.sink()) is not None:
+            self.ranks.together(lambda: sink(rollouts, info))
 
     def generation(
-        self, rollouts: Sequence[Rollout], advantages: GenerationAdvantages, seconds: float
+        self,
+        rollouts: Sequence[Rollout],
+        step: int,
+        advantages: GenerationAdvantages,
+        others: dict[str, float],
     ) -> None:
-        """Log a generation, which was played in `seconds`, and pass it to the sink."""
-        trainer, of_rows = self._trainer, advantages.of_rows
+        """Log the generation of a step, with `others` of its figures, and pass it to the sink."""
         values = self.figures(rollouts) | {
             "groups_without_signal": 1.0 - advantages.share_with_signal,
-            "time/rollouts": seconds,
-            "occupancy": trainer.collector.engine.stats.occupancy,
+            "occupancy": self.collector.engine.stats.occupancy,
         }
-        if values.get("malformed") == 1.0 and self._ranks.rank == 0 and not self._warned:
-            self._warned = True
+        if values.get("malformed") == 1.0 and self.ranks.rank == 0 and not self.warned:
+            self.warned = True
             logger.warning(
                 "all actions of the generation of step %s are malformed, so there is nothing to "
                 "learn from: look at what is said, and tell the agent the form of an action or "
                 "warm-start the model (docs/training.md)",
-                trainer.state.global_step,
+                step,
             )
-        values |= trainer.collector.source_figures
-        values |= trainer.batches.figures(rollouts, trainer.state.global_step)
-        for name, value in values.items():
+        for name, value in (values | self.collector.source_figures | others).items():
             if not math.isnan(value):
-                trainer.record_metric(name, value)
-        self.hand_over(rollouts, "train", of_rows)
+                self.record(name, value)
+        self.hand_over(rollouts, "train", step, advantages.of_rows)
 
 
 # A warning is logged if the cap on the sampler's ratio is reached in more than this share of rows.

@@ -1,32 +1,30 @@
 """The reference model of the KL penalty."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
 
 from agentsgym.generation.models import is_adapted
+from agentsgym.training.loss.batch import TrainRow
+from agentsgym.training.loss.logprobs import Pass, Scored, Scorer
 
 REFERENCE_ADAPTER = "ref"
 """TRL's name for the copy of an adapter that was trained before."""
 
 
-def reference_of(trainer: Any) -> Callable[[], AbstractContextManager[nn.Module]] | None:
-    """The reference of a `GRPOEnvTrainer`, available inside a context: a copy, or the policy
-    without its adapter. None without KL."""
-    if trainer.beta == 0.0:
-        return None
-    if trainer.ref_model is not None:
-        return lambda: nullcontext(trainer.ref_model)
+def reference_pass(scorer: Scorer, policy: Callable[[], Any], ref_model: Any) -> Pass:
+    """The pass over all rows with the reference: a copy, or (None) the policy without its
+    adapter. (Training may wrap the policy.)"""
 
-    @contextmanager
-    def policy() -> Iterator[nn.Module]:
-        with _original_adapter(trainer.accelerator.unwrap_model(trainer.model)):
-            yield trainer.model
+    def score(rows: Sequence[TrainRow]) -> Scored:
+        if ref_model is not None:
+            return scorer.logps_of(rows, ref_model)
+        with _original_adapter(scorer.accelerator.unwrap_model(policy())):
+            return scorer.logps_of(rows, policy())
 
-    return policy
+    return Pass("reference", score)
 
 
 @contextmanager

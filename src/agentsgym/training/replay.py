@@ -24,10 +24,8 @@ class _Group:
 
 
 class ReplayBuffer:
-    """The groups with signal of the last `max_age` generations, on this rank.
-
-    `size` is the number of a group's rollouts, all of which are on one rank.
-    """
+    """The groups with signal of the last `max_age` generations, on this rank; `size` is the number
+    of a group's rollouts."""
 
     def __init__(self, size: int, max_age: int) -> None:
         self._size = size
@@ -77,14 +75,15 @@ def _bare(rollout: TrainRollout) -> TrainRollout:
     """A copy without what training added, and without texts."""
     whole = rollout.played
     played = Rollout(whole.session_id, whole.group, whole.index, "", {}, {}, (), error=whole.error)
-    rows = [TrainRow.of(row, row.advantages) for row in rollout.rows]
+    rows = [replace(row, weights={}, logps={}, rollout_log_ratio=(0.0, 0)) for row in rollout.rows]
     return TrainRollout(played, rows, rollout.in_loss)
 
 
 def _as_plain(rollout: TrainRollout) -> list[Any]:
     played = rollout.played
     rows = [
-        [list(map(astuple, row.spans)), row.sampled, *map(torch.tensor, _arrays(row))]
+        [list(map(astuple, row.spans)), row.sampled]
+        + [torch.tensor(values) for values in (row.token_ids, row.logprobs, row.advantages)]
         for row in rollout.rows
     ]
     return [played.session_id, played.group, played.index, played.error, rollout.in_loss, rows]
@@ -92,14 +91,10 @@ def _as_plain(rollout: TrainRollout) -> list[Any]:
 
 def _from_plain(values: Sequence[Any]) -> TrainRollout:
     session, group, index, error, in_loss, rows = values
+    made = []
+    for spans, sampled, *tensors in rows:
+        ids, logprobs, advantages = (tensor.numpy() for tensor in tensors)
+        own = tuple(StepSpan(*span) for span in spans)
+        made.append(TrainRow(ids, logprobs, advantages, own, sampled, session))
     played = Rollout(session, group, index, "", {}, {}, (), error=error)
-    return TrainRollout(played, [_row(*row) for row in rows], in_loss)
-
-
-def _arrays(row: TrainRow) -> tuple[Any, ...]:
-    return row.token_ids, row.agent_token_mask, row.logprobs, row.advantages
-
-
-def _row(spans: Any, sampled: bool, *tensors: torch.Tensor) -> TrainRow:
-    ids, mask, logprobs, advantages = (tensor.numpy() for tensor in tensors)
-    return TrainRow(ids, mask, logprobs, tuple(StepSpan(*s) for s in spans), sampled, advantages)
+    return TrainRollout(played, made, in_loss)

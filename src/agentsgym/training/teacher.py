@@ -1,6 +1,7 @@
 """The teacher of distillation: a model in each process, or a vLLM server."""
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +12,40 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.training.config import GRPOEnvConfig
-from agentsgym.training.loss.batch import TrainRow
-from agentsgym.training.loss.logprobs import Scorer
-from agentsgym.training.loss.objective import Teacher
+from agentsgym.training.loss.batch import TrainRollout, TrainRow
+from agentsgym.training.loss.logprobs import Pass, Scorer
 from agentsgym.training.trl_base import add_head
 
 
-def teacher_of(args: GRPOEnvConfig, trainer: Any, scorer: Scorer) -> Teacher | None:
-    """The teacher of a `GRPOEnvTrainer`, which reads rows with `scorer`; None without one.
+def teacher_pass(args: GRPOEnvConfig, scorer: Scorer, tokenizer: Any, dtype: torch.dtype) -> Pass:
+    """The pass over the rows of all rollouts that did not fail with `args.teacher_model`, a model
+    of the process in this type, or a server. `scorer` is the policy's, and unused.
 
     Raises ConfigError for a model that cannot be loaded, or has another vocabulary, and
     EngineUnavailable for a server that cannot be used.
     """
-    if args.teacher_model is None:
-        return None
+    place, accelerator = args.teacher_model or "", scorer.accelerator
     if args.teacher_on_server:
-        settings = EngineSettings(urls=[args.teacher_model], key_env=args.teacher_key_env)
-        parts = EngineParts(tokenizer=lambda: trainer.tokenizer)
+        settings = EngineSettings(urls=[place], key_env=args.teacher_key_env)
+        parts = EngineParts(tokenizer=lambda: tokenizer)
         engine: Any = make_engine(settings, parts, training=False)
         engine.check_tokenizer()
-        return lambda rows: trainer.ranks.together(lambda: _scores_of(rows, engine))
-    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        together = scorer.ranks.together
+        return Pass("teacher", lambda rows: together(lambda: _scores_of(rows, engine)), _live)
+    if any(getattr(accelerator.state, f"{name}_plugin", None) for name in ("fsdp", "deepspeed")):
         raise ConfigError(
             "teacher_model: with FSDP and DeepSpeed a teacher is no model of the process; serve it "
             "with vLLM, and name its URL"
         )
-    model = _load(args.teacher_model, trainer.tokenizer, trainer.model.dtype)
+    model = _load(place, tokenizer, dtype)
     add_head(model, args.temperature)
-    model = trainer.accelerator.prepare_model(model.eval(), evaluation_mode=True)
-    return lambda rows: scorer.logps_of(rows, model)
+    model = accelerator.prepare_model(model.eval(), evaluation_mode=True)
+    own = copy(scorer)  # whether rows can share prefixes depends on the model
+    return Pass("teacher", lambda rows: own.logps_of(rows, model), _live)
+
+
+def _live(rollout: TrainRollout) -> bool:
+    return not rollout.played.failed
 
 
 def _load(place: str, tokenizer: Any, dtype: torch.dtype) -> Any:
@@ -67,7 +73,9 @@ def _load(place: str, tokenizer: Any, dtype: torch.dtype) -> Any:
 
 
 def _scores_of(rows: Sequence[TrainRow], engine: Any) -> list[tuple[TrainRow, torch.Tensor]]:
-    """Each row that has agent tokens with its log-probabilities at a server."""
+    """Each row that has tokens with loss with their log-probabilities at a server."""
     spoken = [row for row in rows if row.agent_tokens]
     scores = engine.score([row.token_ids.tolist() for row in spoken])
-    return [(row, torch.tensor(score)) for row, score in zip(spoken, scores, strict=True)]
+    return [
+        (row, torch.tensor(score)[row.positions]) for row, score in zip(spoken, scores, strict=True)
+    ]

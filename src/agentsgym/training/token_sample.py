@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import TrainerCallback
 
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
+from agentsgym.types.rows import Floats
 from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 TokenSink = Callable[[Sequence[TokenRecord], Mapping[str, Any]], None]
@@ -25,7 +27,6 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         self._rank = rank
         self._count = 0 if sink is None else args.token_records
         self._updates = args.updates_per_generation
-        self._rows: dict[int, tuple[TrainRow, str]] = {}
         self._numbers: dict[str, dict[tuple[int, int], StepNumbers]] = {}
         self._step = 0
 
@@ -34,9 +35,7 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         live = [rollout for rollout in rollouts if rollout.in_loss and rollout.agent_tokens]
         number = min(self._count, len(live))
         chosen = [live[place * len(live) // number] for place in range(number)]
-        # The rows are kept, so that their ids stay theirs.
-        self._rows = {id(row): (row, r.played.session_id) for r in chosen for row in r.rows}
-        self._numbers = {}
+        self._numbers = {rollout.played.session_id: {} for rollout in chosen}
         self._step = step
 
     def record(
@@ -46,23 +45,18 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         ratio: torch.Tensor,
         entropy: torch.Tensor | None,
     ) -> None:
-        """Record the numbers of a chunk's agent tokens, tensors of shape (P,)."""
-        if not any(id(row) in self._rows for row in chunk.rows):
+        """Record the numbers of a chunk's tokens, tensors of shape (P,)."""
+        if not any(row.session_id in self._numbers for row in chunk.rows):
             return
-        places = [chunk.by_row(values.detach().float()) for values in (logps, ratio)]
-        entropy_places = None if entropy is None else chunk.by_row(entropy.detach().float())
-        for place, row in enumerate(chunk.rows):
-            if id(row) not in self._rows:
-                continue
-            _, session = self._rows[id(row)]
-            own_logps = places[0][place] if row.old_logps is None else row.old_logps
-            old, ratios = own_logps.tolist(), places[1][place].tolist()
-            entropies = None if entropy_places is None else entropy_places[place].tolist()
-            own = self._numbers.setdefault(session, {})
-            for span in row.spans:
-                part = slice(span.start, span.stop)
-                entropy_part = None if entropies is None else tuple(entropies[part])
-                own[span.key] = StepNumbers(tuple(old[part]), tuple(ratios[part]), entropy_part)
+        given = [logps, ratio] if entropy is None else [logps, ratio, entropy]
+        parts = zip(*(chunk.split(values.detach().float()) for values in given), strict=True)
+        for row, (logps, *others) in zip(chunk.rows, parts, strict=True):
+            if row.session_id in self._numbers:
+                columns = [_by_token(row, x) for x in (row.logps.get("old", logps), *others)]
+                for span in row.spans:
+                    own = [tuple(x[span.start : span.stop].tolist()) for x in columns]
+                    numbers = StepNumbers(own[0], own[1], own[2] if len(own) > 2 else None)
+                    self._numbers[row.session_id][span.key] = numbers
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """After the last update of a generation."""
@@ -74,7 +68,14 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         self._hand_over()
 
     def _hand_over(self) -> None:
-        records = [TokenRecord(session, steps) for session, steps in self._numbers.items()]
-        self._rows, self._numbers = {}, {}
+        numbers, self._numbers = self._numbers, {}
+        records = [TokenRecord(session, steps) for session, steps in numbers.items() if steps]
         if records and self._sink is not None:
             self._sink(records, {"step": self._step, "rank": self._rank})
+
+
+def _by_token(row: TrainRow, values: torch.Tensor) -> Floats:
+    """Values of a row's tokens with loss for all of its tokens, 0 at others."""
+    whole = np.zeros(row.length)
+    whole[row.positions] = values.cpu()
+    return whole

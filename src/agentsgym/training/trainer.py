@@ -29,22 +29,29 @@ from agentsgym.training.engines import (
     WeightSync,
     check_engine_at_work,
     check_engine_settings,
+    engine_parts,
     own_engine,
 )
-from agentsgym.training.evaluation import check_metric, play_sets, read_sets, refuse_bad_rows
+from agentsgym.training.evaluation import (
+    check_metric,
+    chosen_sets,
+    read_sets,
+    refuse_bad_rows,
+    with_metric,
+)
 from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.forest import Layout, distinct_tokens
-from agentsgym.training.loss.logprobs import Scorer
+from agentsgym.training.loss.logprobs import Pass, Scorer
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.objective import MicroBatchLoss
-from agentsgym.training.loss.weights import assign_weights, count_rollouts, sum_counts
+from agentsgym.training.loss.weights import assign_weights, streams_of
 from agentsgym.training.metrics import Reports, RolloutSink, mean_of_sums, warn_of_capped_rows
 from agentsgym.training.ranks import Gradients, Ranks
-from agentsgym.training.reference import check_reference, reference_of
+from agentsgym.training.reference import check_reference, reference_pass
 from agentsgym.training.replay import ReplayBuffer
 from agentsgym.training.stopping import FailureReport, LowSignalCallback
 from agentsgym.training.tasks import Curriculum, read_training_set, training_tasks
-from agentsgym.training.teacher import teacher_of
+from agentsgym.training.teacher import teacher_pass
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments, refuse_settings
@@ -131,7 +138,7 @@ class GRPOEnvTrainer(TRLBase):
         self.generations_per_epoch = self.tasks.generations
         refuse_bad_rows("eval_dataset", self.eval_dataset, pool)
         self.ranks = Ranks(self.accelerator)
-        engine = engine or own_engine(self, self.ranks, note)
+        engine = engine or own_engine(args, engine_parts(self, self.tokenizer, self.ranks), note)
         check_engine_at_work(args, engine)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
@@ -141,7 +148,9 @@ class GRPOEnvTrainer(TRLBase):
         replays = args.zero_signal_groups == "replay"
         self.replay = ReplayBuffer(args.num_generations, args.replay_max_age) if replays else None
         self.rollout_sink = rollout_sink
-        self.reports = Reports(self)
+        self.reports = Reports(
+            self.ranks, self.collector, self.record_metric, lambda: self.rollout_sink
+        )
         self._prepare_loss(token_sink)
         self.failures = FailureReport(self.ranks)
         # A teacher has something to say about groups without signal too.
@@ -159,9 +168,11 @@ class GRPOEnvTrainer(TRLBase):
         self.sample = TokenSample(token_sink, self.ranks.rank, args)
         scorer = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
         self.loss = MicroBatchLoss(scorer, args, self.sample)
-        # Whether rows can share prefixes depends on the model.
-        scores = Scorer(self.accelerator, self.ranks, self.tokenizer.pad_token_id, args)
-        self.teacher = teacher_of(args, self, scores)
+        self.passes: list[Pass] = []
+        if args.beta:
+            self.passes += [reference_pass(scorer, lambda: self.model, self.ref_model)]
+        if args.teacher_model is not None:
+            self.passes += [teacher_pass(args, scorer, self.tokenizer, self.model.dtype)]
         entry, kept = find_estimator(args.advantage_estimator), lambda: self.kept("critic")
         choices = ChoiceScorer(scorer, self.ranks, args.temperature)
         self.choices = choices if entry.reads_choices else None
@@ -195,7 +206,7 @@ class GRPOEnvTrainer(TRLBase):
             advantages = self._credit(rollouts)
         seconds = time.perf_counter() - started
         if self.failures.report(rollouts, "train", step):
-            self.reports.hand_over(rollouts, "train")
+            self.reports.hand_over(rollouts, "train", step)
             self.failures.stop(rollouts, step)
         if self.critic is not None:
             for name, value in self.critic.learn(advantages.returns).items():
@@ -204,12 +215,11 @@ class GRPOEnvTrainer(TRLBase):
         self.sample.choose(trained, step)
         if self.replay is not None:
             trained = self._replay(trained, self.replay)
-        if (reference := reference_of(self)) is not None:
-            self.loss.fill_reference(trained, reference)
         self.low_signal.update(advantages.share_with_signal)
-        self.reports.generation(rollouts, advantages, seconds)
-        if self.teacher is not None:
-            self.loss.fill_teacher(trained, self.teacher)
+        figures = {"time/rollouts": seconds} | self.batches.figures(rollouts, step)
+        self.reports.generation(rollouts, step, advantages, figures)
+        for each in self.passes:
+            each.run(trained)
         return trained
 
     def push_weights(self, version: int) -> None:
@@ -257,15 +267,14 @@ class GRPOEnvTrainer(TRLBase):
         """Fix the loss weights of each optimizer step, counted over all ranks. A group's rollouts
         come together in its micro-batches, because rows in one forward pass can share prefixes."""
         size = self.args.gradient_accumulation_steps
-        divisor = LOSSES[self.args.loss_type].divisor
+        streams = streams_of(LOSSES[self.args.loss_type].divisor)
         for start in range(0, len(micro_batches), size):
             window = micro_batches[start : start + size]
             rollouts = sorted(chain(*window), key=lambda rollout: rollout.played.group)
             remaining = iter(rollouts)
             for batch in window:
                 batch[:] = islice(remaining, len(batch))
-            counts = sum_counts(self.ranks.gather([count_rollouts(rollouts)]))
-            assign_weights(rollouts, counts, divisor, self.args.norm_tokens)
+            assign_weights(rollouts, streams, self.ranks.gather, self.args.norm_tokens or 0)
         self._before_update = size
         self._of_later_updates = list(chain(*micro_batches[size:]))
 
@@ -326,7 +335,30 @@ class GRPOEnvTrainer(TRLBase):
         Returns and logs the metrics of `evaluation.metrics.summarize` under the prefix; for a dict
         of sets each under the prefix and the set's name.
         """
-        return play_sets(self, eval_dataset, metric_key_prefix)
+        sets = chosen_sets(eval_dataset, self.eval_dataset, self.collector.envs)
+        if not isinstance(sets, Mapping):
+            return self._play_set(sets, metric_key_prefix)
+        metrics: dict[str, float] = {}
+        for name, tasks in sets.items():
+            metrics |= self._play_set(tasks, f"{metric_key_prefix}_{name}", name)
+        return metrics
+
+    def _play_set(self, tasks: Any, prefix: str, name: str = "") -> dict[str, float]:
+        started = time.perf_counter()
+        training = self.model.training
+        self.model.eval()
+        step, requests = self.state.global_step, self.collector.eval_requests(tasks)
+        rollouts = self.play(requests, step, self.collector.eval_sampling)
+        self.failures.report(rollouts, "eval", step)
+        values = self.reports.figures(rollouts)
+        metrics = {f"{prefix}_{key}": value for key, value in values.items()}
+        metrics = with_metric(self.args, metrics, prefix)
+        metrics[f"{prefix}_runtime"] = time.perf_counter() - started
+        self.reports.hand_over(rollouts, "eval", step, dataset=name)
+        self.log(dict(metrics))
+        self.model.train(training)
+        self.report_evaluation(metrics)
+        return metrics
 
     def play(
         self, requests: Sequence[RolloutRequest], step: int, sampling: SamplingParams

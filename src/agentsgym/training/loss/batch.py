@@ -3,7 +3,7 @@ pass."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,38 +15,32 @@ from agentsgym.generation.models import without_adapter
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.rows import Floats, Ints
 
+STREAMS = ("policy", "reference", "entropy", "teacher")
+"""The terms of the loss, each with weights of its own."""
+
 
 @dataclass(slots=True)
 class TrainRow:
-    """A row of T tokens with its advantages (float64, shape (T,)).
+    """A row of T tokens, of which the P in its `spans` carry loss.
 
-    `token_ids` int32, `agent_token_mask` int64, `logprobs` float32 (the sampler's), `spans` and
-    `sampled` are those of the `Row`. `weight` is the loss weight of each agent token,
-    `entropy_weight` that of the entropy bonus, `teacher_weight` in distillation. `old_logps`,
-    `ref_logps` and `teacher_logps` (float, shape (T,)) are set if the loss needs them, and so is
-    `rollout_log_ratio`, sum and number of logp − old logp over the agent tokens of the rollout.
+    `token_ids` int32, `logprobs` float32 (the sampler's) and `advantages` float64, all of shape
+    (T,), are views of the arrays of a `Row` and of its advantages; `sampled` is the `Row`'s, and
+    `session_id` that of its rollout.
+    `weights` are those of each of the P tokens by stream, 0 without an entry, and `logps` the
+    log-probabilities (float, shape (P,)) of models that the loss needs beside the policy: "old",
+    "reference" and "teacher". `rollout_log_ratio` is sum and number of logp − old logp over the
+    rollout's tokens with loss, if the loss needs it.
     """
 
     token_ids: NDArray[np.int32]
-    agent_token_mask: NDArray[np.int64]
     logprobs: NDArray[np.float32]
-    spans: tuple[StepSpan, ...]
-    sampled: bool
     advantages: Floats
-    weight: float = 0.0
-    entropy_weight: float = 0.0
-    teacher_weight: float = 0.0
-    old_logps: torch.Tensor | None = None
-    ref_logps: torch.Tensor | None = None
-    teacher_logps: torch.Tensor | None = None
+    spans: tuple[StepSpan, ...]
+    sampled: bool = True
+    session_id: str = ""
+    weights: dict[str, float] = field(default_factory=dict)
+    logps: dict[str, torch.Tensor] = field(default_factory=dict)
     rollout_log_ratio: tuple[float, int] = (0.0, 0)
-
-    @classmethod
-    def of(cls, row: "Row | TrainRow", advantages: Floats) -> "TrainRow":
-        """A row with its advantages, and nothing else that training needs."""
-        return cls(
-            row.token_ids, row.agent_token_mask, row.logprobs, row.spans, row.sampled, advantages
-        )
 
     @property
     def length(self) -> int:
@@ -55,8 +49,19 @@ class TrainRow:
 
     @property
     def agent_tokens(self) -> int:
-        """Number of agent tokens."""
-        return int(np.count_nonzero(self.agent_token_mask))
+        """P."""
+        return sum(map(_tokens_of, self.spans))
+
+    @property
+    def positions(self) -> Ints:
+        """Where the tokens with loss stand, in ascending order; shape (P,)."""
+        parts = [np.arange(max(span.start, 1), span.stop) for span in self.spans]
+        return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _tokens_of(span: StepSpan) -> int:
+    """A row's first token has no probability and carries no loss."""
+    return max(0, span.stop - max(span.start, 1))
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ class TrainRollout:
 
     @property
     def agent_tokens(self) -> int:
-        """Number of agent tokens in all rows."""
+        """Number of tokens with loss in all rows."""
         return sum(row.agent_tokens for row in self.rows)
 
 
@@ -81,42 +86,41 @@ def make_rollouts(
     advantages: Sequence[Floats],
     in_loss: Sequence[bool],
     train_on: str = "rollout",
+    *,
+    truncated: bool = True,
 ) -> list[TrainRollout]:
     """Pair rollouts with the advantages of their rows (in the order of `RolloutBatch.rows`).
 
     `train_on="steps"` makes one row per step: its whole context, with loss only on its own tokens.
+    Without `truncated`, the tokens of actions that reached the token cap are mere context.
     """
     remaining = iter(advantages)
     result = []
     for rollout, counts in zip(rollouts, in_loss, strict=True):
-        rows = [TrainRow.of(row, next(remaining)) for row in rollout.rows]
-        if train_on == "steps":
-            rows = [part for row in rows for part in _by_step(row)]
-        result.append(TrainRollout(rollout, rows, counts))
+        rows: list[TrainRow] = []
+        for row in rollout.rows:
+            values, spans = next(remaining), _spans_with_loss(rollout, row, truncated)
+            steps = train_on == "steps"
+            for stop, own in [(s.stop, (s,)) for s in spans] if steps else [(None, spans)]:
+                arrays = row.token_ids[:stop], row.logprobs[:stop], values[:stop]
+                rows.append(TrainRow(*arrays, own, row.sampled, rollout.session_id))
+        result.append(TrainRollout(rollout, rows, bool(counts)))
     return result
 
 
-def _by_step(row: TrainRow) -> Iterator[TrainRow]:
-    """One row per step: the tokens up to the step's end, with loss on the step's own tokens."""
-    for span in row.spans:
-        stop = span.stop
-        own = np.zeros(stop, np.int64)
-        own[span.start : stop] = row.agent_token_mask[span.start : stop]
-        yield replace(
-            row,
-            token_ids=row.token_ids[:stop],
-            agent_token_mask=own,
-            logprobs=row.logprobs[:stop],
-            spans=(span,),
-            advantages=row.advantages[:stop] * own,
-        )
+def _spans_with_loss(rollout: Rollout, row: Row, truncated: bool) -> tuple[StepSpan, ...]:
+    if rollout.failed or truncated:
+        return () if rollout.failed else row.spans
+    steps = [rollout.episodes[span.episode].steps[span.step] for span in row.spans]
+    return tuple(s for s, step in zip(row.spans, steps, strict=True) if not step.truncated)
 
 
-def weightless(pad_token_id: int) -> TrainRow:
-    """A row that costs one short forward pass and carries no loss."""
-    nothing = np.zeros(2, np.int64)
-    pads = np.full(2, pad_token_id, np.int32)
-    return TrainRow(pads, nothing, np.zeros(2, np.float32), (), True, np.zeros(2))
+def bare_row(
+    token_ids: NDArray[np.int32], spans: tuple[StepSpan, ...], session_id: str = ""
+) -> TrainRow:
+    """A row for a forward pass alone: its advantages and the sampler's log-probabilities are 0."""
+    nothing: Any = np.broadcast_to(np.float32(0), token_ids.shape)
+    return TrainRow(token_ids, nothing, nothing, spans, True, session_id)
 
 
 # -- chunks ----------------------------------------------------------------------------------------
@@ -124,13 +128,12 @@ def weightless(pad_token_id: int) -> TrainRow:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The P agent tokens in the rows of one forward pass, row by row.
+    """The P tokens with loss in the rows of one forward pass, row by row.
 
     `row` and `position` (int64, shape (P,), numpy) say where each stands. On the device, of shape
-    (P,): `targets` int64 (the token ids), `advantages`, `weight`, `entropy_weight`,
-    `teacher_weight`, `span` int64 (number of the step within the chunk), `sampler_logps` with
-    `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and, if the
-    loss uses them, `old_logps`, `ref_logps` and `teacher_logps`.
+    (P,): `targets` int64 (the token ids), `advantages`, `weights` by stream, `span` int64 (number
+    of the step within the chunk), `sampler_logps` with `sampled` (1.0 if an engine gave them),
+    `rollout_log_ratio` and `rollout_tokens`, and those `logps` that all rows have.
     """
 
     rows: tuple[TrainRow, ...]
@@ -138,36 +141,24 @@ class Chunk:
     position: Ints
     targets: torch.Tensor
     advantages: torch.Tensor
-    weight: torch.Tensor
-    entropy_weight: torch.Tensor
-    teacher_weight: torch.Tensor
+    weights: dict[str, torch.Tensor]
     span: torch.Tensor
     sampler_logps: torch.Tensor
     sampled: torch.Tensor
     rollout_log_ratio: torch.Tensor
     rollout_tokens: torch.Tensor
-    old_logps: torch.Tensor | None
-    ref_logps: torch.Tensor | None
-    teacher_logps: torch.Tensor | None
+    logps: dict[str, torch.Tensor]
 
-    def by_row(self, values: torch.Tensor) -> list[torch.Tensor]:
-        """Values of shape (P,) as one tensor of shape (T,) for each row, 0 off agent tokens."""
-        counts = np.bincount(self.row, minlength=len(self.rows)).tolist()
-        position = torch.from_numpy(self.position).to(values.device)
-        return [
-            values.new_zeros(row.length).index_copy_(0, at, part)
-            for row, at, part in zip(
-                self.rows, torch.split(position, counts), torch.split(values, counts), strict=True
-            )
-        ]
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Values of shape (P,) by row."""
+        return torch.split(values, [row.agent_tokens for row in self.rows])
 
 
 def collate(
     rows: Sequence[TrainRow], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Chunk:
-    """The agent tokens of rows as a Chunk; `dtype` is the type of its floating-point tensors. A
-    row's first token has no probability and is left out."""
-    positions = [np.flatnonzero(row.agent_token_mask[1:]) + 1 for row in rows]
+    """The agent tokens of rows as a Chunk; `dtype` is the type of its floating-point tensors."""
+    positions = [row.positions for row in rows]
     counts = [len(at) for at in positions]
 
     def ints(values: Sequence[NDArray[Any]]) -> torch.Tensor:
@@ -180,39 +171,25 @@ def collate(
     def per_row(values: Sequence[float]) -> torch.Tensor:
         return torch.from_numpy(np.repeat(values, counts, axis=0)).to(device=device, dtype=dtype)
 
-    def tensors(values: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
-        present = [v[at] for v, at in zip(values, positions, strict=True) if v is not None]
-        complete = len(present) == len(values)
-        return torch.cat(present).to(device=device, dtype=dtype) if complete else None
-
+    sizes = [_tokens_of(span) for row in rows for span in row.spans]
+    complete = [name for name in rows[0].logps if all(name in row.logps for row in rows)]
     return Chunk(
         rows=tuple(rows),
         row=np.repeat(np.arange(len(rows)), counts),
         position=np.concatenate(positions),
         targets=ints([row.token_ids[at] for row, at in zip(rows, positions, strict=True)]),
         advantages=floats([row.advantages for row in rows]),
-        weight=per_row([row.weight for row in rows]),
-        entropy_weight=per_row([row.entropy_weight for row in rows]),
-        teacher_weight=per_row([row.teacher_weight for row in rows]),
-        span=ints(_span_numbers(rows, positions)),
+        weights={name: per_row([row.weights.get(name, 0.0) for row in rows]) for name in STREAMS},
+        span=ints([np.repeat(np.arange(len(sizes)), sizes)]),
         sampler_logps=floats([row.logprobs for row in rows]),
         sampled=per_row([float(row.sampled) for row in rows]),
         rollout_log_ratio=per_row([row.rollout_log_ratio[0] for row in rows]),
         rollout_tokens=per_row([row.rollout_log_ratio[1] for row in rows]),
-        old_logps=tensors([row.old_logps for row in rows]),
-        ref_logps=tensors([row.ref_logps for row in rows]),
-        teacher_logps=tensors([row.teacher_logps for row in rows]),
+        logps={
+            name: torch.cat([row.logps[name] for row in rows]).to(device=device, dtype=dtype)
+            for name in complete
+        },
     )
-
-
-def _span_numbers(rows: Sequence[TrainRow], positions: Sequence[Ints]) -> list[Ints]:
-    """For each agent token the number of its step, counted over the chunk."""
-    numbers, first = [], 0
-    for row, at in zip(rows, positions, strict=True):
-        starts = [span.start for span in row.spans]
-        numbers.append(first + np.searchsorted(starts, at, side="right") - 1)
-        first += len(starts)
-    return numbers
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Forward passes of the trainer: from rows in chunks of limited size to log-probabilities."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +15,20 @@ from agentsgym.generation.embedded.compatibility import narrow_windows, toleranc
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
-from agentsgym.training.loss.batch import Chunk, TrainRow, collate, hidden_states_at, weightless
+from agentsgym.training.loss.batch import (
+    Chunk,
+    TrainRollout,
+    TrainRow,
+    bare_row,
+    collate,
+    hidden_states_at,
+)
 from agentsgym.training.loss.forest import Forest, Layout
 from agentsgym.training.loss.layout import PaddedRows, pack
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.trl_base import fused_head_tiles
 from agentsgym.types import StepSpan
+from agentsgym.types.rows import Ints
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +41,25 @@ class Scores:
     chunk: Chunk
     logps: torch.Tensor
     entropy: torch.Tensor | None
+
+
+Scored = Iterable[tuple[TrainRow, torch.Tensor]]
+"""Rows with the log-probabilities of their tokens with loss, shape (P,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Log-probabilities that the loss needs beside the policy's: `name` in `TrainRow.logps`, how
+    they are computed, and the rollouts whose rows `need` them. All ranks must run it."""
+
+    name: str
+    score: Callable[[Sequence[TrainRow]], Scored]
+    need: Callable[[TrainRollout], bool] = lambda rollout: True
+
+    def run(self, rollouts: Sequence[TrainRollout]) -> None:
+        """Give the rows their numbers."""
+        for row, logps in self.score([r for one in rollouts if self.need(one) for r in one.rows]):
+            row.logps[self.name] = logps
 
 
 class Scorer:
@@ -50,7 +77,7 @@ class Scorer:
         pad_token_id: int,
         args: GRPOEnvConfig,
     ) -> None:
-        self._accelerator = accelerator
+        self.accelerator = accelerator
         self.ranks = ranks
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
@@ -63,7 +90,8 @@ class Scorer:
             self._shares = self._can_share(model)
         layouts = self._layouts([row for row in rows if row.agent_tokens])
         count = max([1, *self.ranks.gather([len(layouts)])])
-        return layouts + [self._padded([weightless(self._pad_token_id)])] * (count - len(layouts))
+        filler = bare_row(np.full(2, self._pad_token_id, np.int32), ())
+        return layouts + [self._padded([filler])] * (count - len(layouts))
 
     def _layouts(self, rows: Sequence[TrainRow]) -> list[Layout]:
         padded: list[Layout] = [self._padded(part) for part in pack(rows, self._max_tokens)]
@@ -86,7 +114,7 @@ class Scorer:
         """The context for the passes over a layout, forward and backward: gradient checkpointing
         repeats the forward pass in the backward one."""
         if isinstance(layout, Forest):
-            with packed_attention_on(self._accelerator.unwrap_model(model).config):
+            with packed_attention_on(self.accelerator.unwrap_model(model).config):
                 yield
         else:
             yield
@@ -94,14 +122,14 @@ class Scorer:
     def forward(self, model: nn.Module, layout: Layout) -> Scores:
         """Compute the log-probabilities of a layout's agent tokens in one pass, inside
         `reading`."""
-        plain = self._accelerator.unwrap_model(model)
+        plain = self.accelerator.unwrap_model(model)
         dtype = torch.float64 if plain.dtype == torch.float64 else torch.float32
-        device = self._accelerator.device
+        device = self.accelerator.device
         chunk = collate(layout.rows, device, dtype)
         # The token before an agent token predicts it.
         index = torch.from_numpy(layout.index(chunk.row, chunk.position - 1)).to(device)
         tiles = fused_head_tiles(device, plain.config.get_text_config().vocab_size)
-        with self._accelerator.autocast(), tiles, hidden_states_at(plain, index, layout.size):
+        with self.accelerator.autocast(), tiles, hidden_states_at(plain, index, layout.size):
             output = model(
                 **layout.inputs(device),
                 shift_labels=chunk.targets[None],
@@ -110,46 +138,55 @@ class Scorer:
         entropy = None if output.entropy is None else output.entropy[0]
         return Scores(chunk, output.log_probs[0], entropy)
 
-    def logits(
-        self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]]
-    ) -> torch.Tensor:
-        """The logits after (row, position) for each of P places, float, shape (P, V); the others
-        are not computed."""
-        return self._read(model, layout, places)[0]
+    @torch.no_grad()
+    def read(
+        self,
+        rows: Iterable[TrainRow],
+        places: Callable[[TrainRow], Sequence[int]],
+        model: nn.Module,
+        *,
+        head: bool,
+    ) -> Iterator[tuple[TrainRow, torch.Tensor]]:
+        """Each row with what the model says at its K `places`, positions: the logits after them,
+        float, shape (K, V), or without its `head` the last hidden states, shape (K, `hidden_size`);
+        nothing is computed elsewhere. Rows without loss may come in addition."""
+        for layout in self.layouts(rows, model):
+            at = [places(row) for row in layout.rows]
+            counts = [len(own) for own in at]
+            row = np.repeat(np.arange(len(at)), counts)
+            position = np.array([place for own in at for place in own], np.int64)
+            if not len(row):  # all ranks make the pass
+                row = position = np.zeros(1, np.int64)
+            values = self._read(model, layout, layout.index(row, position), head)
+            yield from zip(layout.rows, torch.split(values[: sum(counts)], counts), strict=True)
 
-    def hidden(
-        self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]]
-    ) -> torch.Tensor:
-        """The last hidden states at (row, position) of P places, shape (P, `hidden_size`)."""
-        return self._read(model, layout, places, logits_to_keep=1)[1]
-
-    def _read(
-        self, model: nn.Module, layout: Layout, places: Sequence[tuple[int, int]], **options: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and last hidden states at P places."""
-        plain = self._accelerator.unwrap_model(model)
-        device = self._accelerator.device
-        row, position = np.array(places, np.int64).T
-        index = torch.from_numpy(layout.index(row, position)).to(device)
+    def _read(self, model: nn.Module, layout: Layout, index: Ints, head: bool) -> torch.Tensor:
+        """Logits or last hidden states at tokens of a layout."""
+        plain = self.accelerator.unwrap_model(model)
+        device = self.accelerator.device
         with (
-            self._accelerator.autocast(),
-            hidden_states_at(plain, index, layout.size) as picked,
+            self.accelerator.autocast(),
+            hidden_states_at(plain, torch.from_numpy(index).to(device), layout.size) as picked,
             self.reading(model, layout),
         ):
+            options = {} if head else {"logits_to_keep": 1}
             output = model(**layout.inputs(device), use_cache=False, **options)
+        if not head:
+            return picked[0]
         logits: torch.Tensor = output.logits[0]
-        return logits if logits.dtype == torch.float64 else logits.float(), picked[0]
+        return logits if logits.dtype == torch.float64 else logits.float()
 
     @torch.no_grad()
     def logps_of(
         self, rows: Sequence[TrainRow], model: nn.Module
     ) -> list[tuple[TrainRow, torch.Tensor]]:
-        """Each row with its log-probabilities, float tensors of shape (T,), 0 off agent tokens."""
-        results = [(row, torch.zeros(row.length)) for row in rows if not row.agent_tokens]
+        """Each row with the log-probabilities of its tokens with loss, float tensors of shape
+        (P,)."""
+        results = [(row, torch.zeros(0)) for row in rows if not row.agent_tokens]
         for layout in self.layouts(rows, model):
             with self.reading(model, layout):
                 scores = self.forward(model, layout)
-            results += zip(layout.rows, scores.chunk.by_row(scores.logps), strict=True)
+            results += zip(layout.rows, scores.chunk.split(scores.logps), strict=True)
         return results
 
     # -- whether a model can read a forest ------------------------------------------------------
@@ -158,7 +195,7 @@ class Scorer:
     def _can_share(self, model: nn.Module) -> bool:
         """Whether log-probabilities in a forest are those of padded rows: by the types of the
         model's layers, and by one comparison, with narrow windows if it has any."""
-        plain = self._accelerator.unwrap_model(model)
+        plain = self.accelerator.unwrap_model(model)
         reason = "; ".join(unpackable(plain))
         was_training = model.training
         model.eval()
@@ -186,7 +223,7 @@ class Scorer:
             return f"it does not run with packed attention ({error})"
         expected = self.forward(model, self._padded(rows)).logps
         gap = float((ours - expected).abs().max() / (1 + expected.abs().max()))
-        exact = self._accelerator.mixed_precision == "no"
+        exact = self.accelerator.mixed_precision == "no"
         if gap > (tolerance_of(plain) if exact else 0.1):
             return f"log-probabilities would differ by {gap:.2g} of their size"
         return ""
@@ -200,12 +237,4 @@ def _branching_rows(vocabulary: int) -> Iterator[TrainRow]:
     """Three rows of different lengths that share four tokens, and the beginning of one."""
     for seed, length in ((1, 9), (2, 6), (3, 12), (3, 7)):
         ids = np.arange(1, length + 1) * 7919 * np.where(np.arange(length) < 4, 1, seed)
-        mask = (np.arange(length) > 0).astype(np.int64)
-        yield TrainRow(
-            (ids % vocabulary).astype(np.int32),
-            mask,
-            np.zeros(length, np.float32),
-            (StepSpan(0, 0, 1, length),),
-            True,
-            np.zeros(length),
-        )
+        yield bare_row((ids % vocabulary).astype(np.int32), (StepSpan(0, 0, 1, length),))

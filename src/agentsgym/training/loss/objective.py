@@ -1,9 +1,9 @@
 """The loss of a chunk (formula, KL, entropy, their metrics) and of a micro-batch."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import nn
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
 from agentsgym.training.loss.forest import Layout
-from agentsgym.training.loss.logprobs import Scorer, Scores
+from agentsgym.training.loss.logprobs import Pass, Scored, Scorer, Scores
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.masks import kept_by
 from agentsgym.training.loss.ratios import RATIO_SCOPES, sampler_correction
@@ -42,7 +42,7 @@ def chunk_loss(
     kind, high = LOSSES[args.loss_type], args.epsilon_high
     bounds = {"epsilon": args.epsilon, "epsilon_high": args.epsilon if high is None else high}
     settings = {name: bounds.get(name, getattr(args, name)) for name in kind.settings}
-    old = logps.detach() if chunk.old_logps is None else chunk.old_logps
+    old = chunk.logps.get("old", logps.detach())
     ratio = RATIO_SCOPES[args.ratio_scope].ratio(logps, old, chunk)
     loss = kind.formula(logps, ratio, chunk, **settings)
     if not args.policy_gradient:
@@ -56,23 +56,26 @@ def chunk_loss(
     if args.off_policy_bounds:
         loss, shares = _masked(loss, kept_by(args.off_policy_bounds, logps, chunk))
         metrics |= shares
-    if chunk.ref_logps is not None:
-        kl = kl_to_reference(logps, chunk.ref_logps)
+    terms = {"policy": (1.0, loss)}
+    if "reference" in chunk.logps:
+        kl = kl_to_reference(logps, chunk.logps["reference"])
         kl = kl * ratio if args.use_bias_correction_kl else kl
-        loss = loss + args.beta * kl
         metrics["kl"] = summed(kl)
-    total = (loss * chunk.weight).sum()
-    if chunk.teacher_logps is not None:
-        distance = DISTANCES[args.distillation](logps, chunk.teacher_logps)
+        terms["reference"] = args.beta, kl
+    if "teacher" in chunk.logps:
+        distance = DISTANCES[args.distillation](logps, chunk.logps["teacher"])
         distance = distance * torch.exp(logps - old)
         if args.sampler_correction == "truncate":
             distance = distance * correction
         metrics["distillation"] = summed(distance)
-        total = total + args.distillation_weight * (distance * chunk.teacher_weight).sum()
+        terms["teacher"] = args.distillation_weight, distance
     if entropy is not None:
         metrics["entropy"] = summed(entropy)
         if args.entropy_coef:
-            total = total - args.entropy_coef * (entropy * chunk.entropy_weight).sum()
+            terms["entropy"] = -args.entropy_coef, entropy
+    total = logps.new_zeros(())
+    for name, (factor, values) in terms.items():
+        total = total + factor * (values * chunk.weights[name]).sum()
     return ChunkLoss(total, metrics, ratio.detach())
 
 
@@ -138,12 +141,6 @@ _EXACT = 1e-3
 """Largest difference of the sampler's log-probabilities (nats) up to which they are the policy's:
 an error of 0.1 % in a ratio that is clipped at 20 %."""
 
-ReferenceModel = Callable[[], AbstractContextManager[nn.Module]]
-"""A context inside which the reference model of KL is available."""
-
-Teacher = Callable[[Sequence[TrainRow]], Iterable[tuple[TrainRow, torch.Tensor]]]
-"""Gives rows their teacher's log-probabilities, of shape (T,). All ranks call it."""
-
 
 class MicroBatchLoss:
     """Σ weight·ℓ over the agent tokens of rollouts, computed in chunks of rows. `sample` records
@@ -156,32 +153,17 @@ class MicroBatchLoss:
         self._reused = args.updates_per_generation > 1
         self._sampler_gap = -math.inf  # nothing compared
 
-    def fill_reference(self, rollouts: Sequence[TrainRollout], reference: ReferenceModel) -> None:
-        """Log-probabilities of the reference model."""
-        with reference() as model:
-            for row, logps in self.scorer.logps_of(_rows(rollouts), model):
-                row.ref_logps = logps
-
-    def fill_teacher(self, rollouts: Sequence[TrainRollout], teacher: Teacher) -> None:
-        """Log-probabilities of the teacher, for all rollouts that did not fail."""
-        rows = _rows([rollout for rollout in rollouts if not rollout.played.failed])
-        for row, logps in teacher(rows):
-            row.teacher_logps = logps
-
     def fill_old(self, rollouts: Sequence[TrainRollout], model: nn.Module) -> None:
         """Log-probabilities before the first update for the rollouts of a generation that only
         later updates train on. Those of the first update are kept from its own passes; if these
         agree with the sampler's, the sampler's are taken, and no pass is needed."""
-        rows = _rows(rollouts)
-        on_policy = all(row.sampled for row in rows) and not any(r.replayed for r in rollouts)
+        sampled = all(row.sampled for rollout in rollouts for row in rollout.rows)
+        on_policy = sampled and not any(rollout.replayed for rollout in rollouts)
         here = self._sampler_gap if on_policy else math.inf
         self._sampler_gap = -math.inf
-        if 0 <= max(self.scorer.ranks.gather([here])) <= _EXACT:
-            for row in rows:
-                row.old_logps = torch.from_numpy(row.logprobs)
-        else:
-            for row, logps in self.scorer.logps_of(rows, model):
-                row.old_logps = logps
+        exact = 0 <= max(self.scorer.ranks.gather([here])) <= _EXACT
+        read = partial(self.scorer.logps_of, model=model)
+        Pass("old", _of_the_sampler if exact else read).run(rollouts)
 
     def layouts(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> list[Layout]:
         """Rows of the rollouts in forward passes, the same number on every rank. Before the first
@@ -191,13 +173,13 @@ class MicroBatchLoss:
         parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
         if self._reused and any(part.needs_rollout_ratio for part in parts):
             self._fill_rollout_ratios(model, trained)
-        return self.scorer.layouts(_rows(trained), model)
+        return self.scorer.layouts([row for r in trained for row in r.rows], model)
 
     def of_layout(self, model: nn.Module, layout: Layout) -> ChunkLoss:
         """Loss and metrics of one forward pass."""
         scores = self.scorer.forward(model, layout)
         part = chunk_loss(scores.logps, scores.entropy, scores.chunk, self.args)
-        if self._reused and scores.chunk.old_logps is None:
+        if self._reused and "old" not in scores.chunk.logps:
             self._keep_old(scores)
         self.sample.record(scores.chunk, scores.logps, part.ratio, scores.entropy)
         return part
@@ -207,25 +189,23 @@ class MicroBatchLoss:
         chunk, logps = scores.chunk, scores.logps.detach()
         gaps = torch.where(chunk.sampled > 0, (logps - chunk.sampler_logps).abs(), torch.inf)
         self._sampler_gap = max([self._sampler_gap, *gaps.tolist()])
-        for row, own in zip(chunk.rows, chunk.by_row(logps), strict=True):
-            row.old_logps = own
+        for row, own in zip(chunk.rows, chunk.split(logps), strict=True):
+            row.logps["old"] = own
 
     def _fill_rollout_ratios(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> None:
         """The log-ratio of whole rollouts to the old policy, which is 0 before the first update:
         their rows may be in several chunks."""
-        rows = [row for row in _rows(rollouts) if row.agent_tokens]
-        if any(self.scorer.ranks.gather([any(row.old_logps is None for row in rows)])):
+        rows = [row for rollout in rollouts for row in rollout.rows if row.agent_tokens]
+        if any(self.scorer.ranks.gather([any("old" not in row.logps for row in rows)])):
             return
-        ratios: dict[int, float] = {}
         for row, logps in self.scorer.logps_of(rows, model):
-            assert row.old_logps is not None
-            at = np.flatnonzero(row.agent_token_mask)
-            ratios[id(row)] = float((logps.cpu()[at].double() - row.old_logps.cpu()[at]).sum())
+            ratio = logps.cpu().double() - row.logps["old"].cpu()
+            row.rollout_log_ratio = float(ratio.sum()), 0
         for rollout in rollouts:
-            total = sum(ratios.get(id(row), 0.0) for row in rollout.rows)
+            own = [row.rollout_log_ratio[0] for row in rollout.rows if row.agent_tokens]
             for row in rollout.rows:
-                row.rollout_log_ratio = (total, rollout.agent_tokens)
+                row.rollout_log_ratio = sum(own), rollout.agent_tokens
 
 
-def _rows(rollouts: Sequence[TrainRollout]) -> list[TrainRow]:
-    return [row for rollout in rollouts for row in rollout.rows]
+def _of_the_sampler(rows: Sequence[TrainRow]) -> Scored:
+    return [(row, torch.from_numpy(row.logprobs[row.positions])) for row in rows]

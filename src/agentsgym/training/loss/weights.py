@@ -1,83 +1,85 @@
-"""Loss weights are data: the loss is Σ weight·ℓ over agent tokens.
+"""Loss weights are data: the loss is Σ weight·ℓ over tokens, in streams with their own weights.
 
 Every weight is fixed here, before any split, so that rows, chunks, accumulation and processes
 cannot change the loss. A window is all micro-batches of one optimizer step.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from agentsgym.training.loss.batch import TrainRollout
 
 
-class WindowCounts(NamedTuple):
-    """Denominators of one window, summed over all ranks. `rollouts` and `agent_tokens` count the
-    rollouts in the loss; `live_tokens` are the agent tokens of all rollouts that did not fail."""
+class Counts(NamedTuple):
+    """The rollouts of a stream in one window, and their tokens with loss, over all ranks."""
 
     rollouts: int
-    agent_tokens: int
-    live_tokens: int
+    tokens: int
 
 
-Divisor = Callable[[int, WindowCounts, int], float]
-"""(a rollout's agent tokens, the counts of the window, `norm_tokens`) → the divisor of the losses
-of the rollout's tokens."""
+Divisor = Callable[[int, Counts, int], float]
+"""(a rollout's tokens, the counts of its stream, `norm_tokens`) → the divisor of the losses of the
+rollout's tokens."""
 
 
-def per_rollout_token(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
-    """Rollouts in the loss × the rollout's own agent tokens: every rollout weighs the same, however
+def per_rollout_token(tokens: int, window: Counts, norm_tokens: int) -> float:
+    """Rollouts in the loss × the rollout's own tokens: every rollout weighs the same, however
     long. Source: Shao et al. 2024 (GRPO), arXiv 2402.03300."""
     return max(window.rollouts, 1) * max(tokens, 1)
 
 
-def per_token(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
-    """The window's agent tokens: every token of a window weighs the same. Source: Yu et al. 2025
+def per_token(tokens: int, window: Counts, norm_tokens: int) -> float:
+    """The window's tokens: every token of a window weighs the same. Source: Yu et al. 2025
     (DAPO), arXiv 2503.14476."""
-    return max(window.agent_tokens, 1)
+    return max(window.tokens, 1)
 
 
-def per_constant(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
+def per_constant(tokens: int, window: Counts, norm_tokens: int) -> float:
     """Rollouts in the loss × `norm_tokens`: every token weighs the same in every window. Source:
     Liu et al. 2025 (Dr. GRPO), arXiv 2503.20783."""
     return max(window.rollouts, 1) * norm_tokens
 
 
-def per_rollout(tokens: int, window: WindowCounts, norm_tokens: int) -> float:
+def per_rollout(tokens: int, window: Counts, norm_tokens: int) -> float:
     """Rollouts in the loss: a rollout's tokens are summed, so long rollouts count in full. Source:
     Length-Unbiased Sequence Policy Optimization, 2026, arXiv 2602.05261."""
     return max(window.rollouts, 1)
 
 
-def count_rollouts(rollouts: Sequence[TrainRollout]) -> WindowCounts:
-    """The counts of this rank's part of a window."""
-    counted = [rollout for rollout in rollouts if rollout.in_loss]
-    return WindowCounts(
-        len(counted),
-        sum(rollout.agent_tokens for rollout in counted),
-        sum(rollout.agent_tokens for rollout in rollouts if not rollout.played.failed),
-    )
+class Stream(NamedTuple):
+    """A term of the loss: the rollouts whose tokens it `takes`, and the `divisor` of its losses."""
+
+    takes: Callable[[TrainRollout], bool]
+    divisor: Divisor
 
 
-def sum_counts(counts: Sequence[WindowCounts]) -> WindowCounts:
-    """The counts of several ranks together."""
-    return WindowCounts(*(sum(column) for column in zip(*counts, strict=True)))
+def streams_of(divisor: Divisor) -> dict[str, Stream]:
+    """The terms of a loss whose policy term has this divisor. KL to the reference is weighed as the
+    policy's loss is; distillation takes all rollouts that did not fail."""
+    return {
+        "policy": Stream(lambda rollout: rollout.in_loss, divisor),
+        "reference": Stream(lambda rollout: rollout.in_loss, divisor),
+        "entropy": Stream(lambda rollout: rollout.in_loss, per_token),
+        "teacher": Stream(lambda rollout: not rollout.played.failed, per_token),
+    }
 
 
 def assign_weights(
     rollouts: Sequence[TrainRollout],
-    counts: WindowCounts,
-    divisor: Divisor,
-    norm_tokens: int | None = None,
+    streams: Mapping[str, Stream],
+    gather: Callable[[list[Any]], list[Any]],
+    norm_tokens: int = 0,
 ) -> None:
-    """Set the weight of every agent token by the divisor. The weight of the entropy bonus is
-    1/(agent tokens in the window) for all. Rollouts that are not in the loss have weight 0.
-    Distillation takes in all that did not fail, with a weight of 1/(their agent tokens)."""
-    for rollout in rollouts:
-        here = float(rollout.in_loss)
-        weight = here / divisor(rollout.agent_tokens, counts, norm_tokens or 0)
-        entropy = here / max(counts.agent_tokens, 1)
-        teacher = float(not rollout.played.failed) / max(counts.live_tokens, 1)
-        for row in rollout.rows:
-            row.weight = weight
-            row.entropy_weight = entropy
-            row.teacher_weight = teacher
+    """Set the weights of the tokens of this rank's part of a window; 0 for a rollout that a stream
+    does not take. `gather` joins lists of all ranks, all of which must call it."""
+    own = {
+        name: [rollout.agent_tokens for rollout in rollouts if stream.takes(rollout)]
+        for name, stream in streams.items()
+    }
+    every = gather([{name: Counts(len(tokens), sum(tokens)) for name, tokens in own.items()}])
+    for name, stream in streams.items():
+        counts = Counts(*(sum(column) for column in zip(*(of[name] for of in every), strict=True)))
+        for rollout in rollouts:
+            divisor = stream.divisor(rollout.agent_tokens, counts, norm_tokens)
+            for row in rollout.rows:
+                row.weights[name] = stream.takes(rollout) / divisor
