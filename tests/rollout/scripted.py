@@ -162,6 +162,7 @@ def check(rollout, tokenizer, asked, origin, folder):
     assert rollout.error is None or PLANNED in rollout.error
     keys = [(e.index, step.index) for e in rollout.episodes for step in e.steps]
     _check_rows(rollout, expected_rows(tokenizer, asked, origin), asked, keys)
+    _check_tape(rollout, asked)
     _check_conversations(rollout, asked, keys)
     RolloutWriter(folder)([rollout], {"phase": "train", "step": 0, "advantages": None})
     (stored,) = read_rollouts(folder)
@@ -190,6 +191,16 @@ def _check_rows(rollout, expected, asked, keys):
     assert rollout.agent_tokens == (0 if rollout.failed else carried)
 
 
+def _check_tape(rollout, asked):
+    """The requests tile the tape, each with its answer at its end."""
+    stops = [0]
+    for (start, acts, stop), one in zip(rollout.at.tolist(), asked, strict=True):
+        assert start == stops[-1] <= acts
+        assert rollout.token_ids[acts:stop].tolist() == (one.ids or [])
+        stops.append(stop)
+    assert stops[-1] == len(rollout.token_ids) == len(rollout.logprobs)
+
+
 def _check_conversations(rollout, asked, keys):
     talks = {
         (episode.index, step.index): pairs(messages[:end])
@@ -200,4 +211,5 @@ def _check_conversations(rollout, asked, keys):
     turns = [turn for _, turns in rollout.conversations() for turn in turns]
     assert len(turns) == len(keys)
     steps = [step for episode in rollout.episodes for step in episode.steps]
-    assert [step.action for step in steps] == [one.text for one in asked[: len(keys)]]
+    said = [(step.action, step.tools) for step in steps]
+    assert said == [(one.text, one.tools) for one in asked[: len(keys)]]
