@@ -277,4 +277,4 @@ def _message_of(data: dict[str, Any]) -> Message:
         calls = checked_calls(_json_of(data.pop("tool_calls") or "[]"))
     except ValueError:
         raise DamagedFile("the calls of a message are none") from None
-    return Message(**data, tool_calls=tuple(calls))
+    return Message(**data, tool_calls=calls)
