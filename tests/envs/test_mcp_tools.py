@@ -12,8 +12,7 @@ import pytest
 
 from agentsgym import McpTools, ScriptedAgent, ToolEnv
 from agentsgym.envs import ConfigError
-from agentsgym.types import Answer
-from agentsgym.types.tool_actions import calling, said
+from agentsgym.types.tool_actions import calling
 
 pytest.importorskip("mcp")
 
@@ -34,7 +33,7 @@ class DemoEnv(ToolEnv):
 
     def ask(self, name, **arguments):
         """The content of the message that answers a call."""
-        action = Answer(said(calling(name, **arguments)))
+        action = calling(name, **arguments).text
         state, *_ = self._step_episode("s", {"prompt": "Go."}, action)
         return state["results"][0]["content"]
 
@@ -86,7 +85,7 @@ def test_a_server_over_http_is_used(http_server):
 @pytest.mark.slow
 def test_worker_processes_open_their_own():
     with demo(McpTools(command=STDIO), workers=1) as env:
-        action = calling("identity")
+        action = calling("identity").text
         (rollout,) = env.run_trial([{}], ScriptedAgent([action, "done"])).rollouts
         assert rollout.error is None
         (result,) = (m for m in rollout.episodes[0].messages if m["role"] == "tool")

@@ -292,8 +292,7 @@ def test_what_programs_call_is_what_is_recorded(
     config = {"carry": carry, "episodes_per_trial": len(moves), "max_steps_per_episode": 99}
     row = {"env_class_path": "Calls", "env_config": config, "task_data": {}}
     agent = DirectOutputAgent(scripted, SamplingParams(max_tokens=40))
-    most = budget if carry == "none" else None
-    (rollout,) = run([row], agent, envs=EnvPool(tokenizer), max_rollout_tokens=most).rollouts
+    (rollout,) = run([row], agent, envs=EnvPool(tokenizer), max_rollout_tokens=budget).rollouts
     asked = scripted.asked
     for one, made in zip(asked, plan.made, strict=False):
         assert one.messages == made[0]

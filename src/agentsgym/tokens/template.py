@@ -14,8 +14,7 @@ from jinja2.ext import Extension
 from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 
-from agentsgym.types import Message, Tokenizer, ToolSchema
-from agentsgym.types.messages import tool_call
+from agentsgym.types import Message, Tokenizer, ToolCall, ToolSchema
 from agentsgym.types.text import visible
 
 logger = logging.getLogger(__name__)
@@ -125,8 +124,9 @@ class ChatTemplate:
 
     def _prepared(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """A message in the form that the template reads."""
-        prepared: dict[str, Any] = _in_parts(message) if self._as_parts else {**message}
-        return _in_form(prepared, *self._call_form) if "tool_calls" in message else prepared
+        own = message.to_dict() if isinstance(message, Message) else {**message}
+        prepared = _in_parts(own) if self._as_parts else own
+        return _in_form(prepared, *self._call_form) if "tool_calls" in own else prepared
 
     @cached_property
     def _call_form(self) -> tuple[bool, bool]:
@@ -301,12 +301,15 @@ def calling(argument: str | int = 0, first: int = 0, count: int = 1) -> list[Mes
     """A question, an answer that calls the tool `LOOK_UP` so many times, and the results. Calls are
     numbered from `first`. Around a number no template writes tokens of its own."""
     name = LOOK_UP["function"]["name"]
-    numbers = range(first, first + count)
-    calls = tuple(tool_call(number, name, {PROBE: argument}) for number in numbers)
+    ids = [f"call{number:05d}" for number in range(first, first + count)]
+    calls: tuple[ToolCall, ...] = tuple(
+        {"type": "function", "id": one, "function": {"name": name, "arguments": {PROBE: argument}}}
+        for one in ids
+    )
     return [
         Message("user", "Go."),
         Message("assistant", "", calls),
-        *(Message("tool", _RESULT, tool_call_id=call["id"], name=name) for call in calls),
+        *(Message(role="tool", content=_RESULT, tool_call_id=one, name=name) for one in ids),
     ]
 
 

@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.folding import folded
-from agentsgym.types import Answer, Message, ModelCall, ToolSchema
+from agentsgym.tokens.tool_calls import ParsedAnswer
+from agentsgym.types import GenerationResult, Message, ModelCall, ToolSchema
+from agentsgym.types.messages import count_calls
 
 REASONS = {
     "history": "earlier turns were changed or dropped",
@@ -112,7 +114,7 @@ class Tree:
         self.messages: list[Message] = []
         self._after, self._known, self._begins, self._text = _NOWHERE, 0, begins, ""
         self._before = self._position()
-        self._call: _Key | None = None
+        self._call: tuple[_Key, _Key, _Key] | None = None  # of itself, its opening, its tools
         self._prompts: dict[_Key, _Call] = {}
         self._answers: dict[_Key, _Call] = {}
         self._openings: dict[_Key, set[_Key]] = {}
@@ -168,12 +170,11 @@ class Tree:
         else:
             self._after, self._text = _NOWHERE, ""
             self.pending = self._read(0, self._reason(call, keys[0]))
-        self._call = keys[-1]
-        self._openings.setdefault(_opening(call.messages), set()).add(keys[0])
+        self._call = keys[-1], _opening(call.messages), keys[0]
 
     def _reason(self, call: ModelCall, tools: _Key) -> str:
         """Why a row begins for a call that continues none."""
-        if self._call is None:
+        if not self._openings:
             return "episode"
         before = self._openings.get(_opening(call.messages))
         if not before:
@@ -224,26 +225,39 @@ class Tree:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def ids_of(self, answer: Answer) -> tuple[int, ...]:
-        """The token ids of an answer: those that were sampled, or a text agent's encoded words."""
-        if answer.token_ids is not None:
-            return answer.token_ids
-        return () if self.codec is None else self.codec.encode_answer(answer.message)
+    def ids_of(self, action: GenerationResult, message: Message) -> tuple[int, ...]:
+        """An action's token ids: its sampled ids, or the encoded text of a text agent, which calls
+        tools if its `message` says so."""
+        if action.token_ids is not None:
+            return action.token_ids
+        if self.codec is None:
+            return ()
+        if message.tool_calls:
+            return self.codec.encode_answer(message)
+        return self.codec.encode_action(action.text)
 
-    def act(self, answer: Answer) -> int:
-        """Answer what is read. Returns the number of tokens."""
+    def answer(self, action: GenerationResult, call: ModelCall) -> ParsedAnswer:
+        """The answer to `call` as the program gets it."""
+        if action.token_ids is None or self.codec is None:
+            return ParsedAnswer(Message("assistant", action.text))
+        return self.codec.answer(action.token_ids, count_calls(call.messages))
+
+    def act(self, action: GenerationResult, message: Message) -> int:
+        """Answer what is read; `message` is the action as its conversation has it. Returns its
+        number of tokens."""
         node = self.answered = self.pending
         assert node is not None
-        ids = () if self.codec is None else self.ids_of(answer)
-        message = node.answer = answer.message
-        node.sampled = answer.token_ids is not None
-        node.policy_version = answer.policy_version
-        self.pending, self._after = None, self.add(node, ids, answer.logprobs)
+        ids = () if self.codec is None else self.ids_of(action, message)
+        node.answer, node.sampled = message, action.token_ids is not None
+        node.policy_version = action.policy_version
+        self.pending, self._after = None, self.add(node, ids, action.logprobs)
         self.messages.append(message)
         self._known = len(self.messages)
         if self._call is not None:
+            key, opening, tools = self._call
             known = _Call(self._after, node, self._text)
-            self._prompts[self._call] = self._answers[message_key(self._call, message)] = known
+            self._prompts[key] = self._answers[message_key(key, message)] = known
+            self._openings.setdefault(opening, set()).add(tools)
         return len(ids)
 
     def add(self, node: Node, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> int:

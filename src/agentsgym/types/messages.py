@@ -22,13 +22,6 @@ class ToolCall(TypedDict):
     function: ToolFunction
 
 
-def tool_call(call: int | str, name: str, arguments: dict[str, Any]) -> ToolCall:
-    """The call with this id, or of this number; of a number an id is made that all templates
-    take."""
-    call_id = f"call{call:05d}" if isinstance(call, int) else call
-    return {"type": "function", "id": call_id, "function": {"name": name, "arguments": arguments}}
-
-
 ToolSchema = Mapping[str, Any]
 """A tool as OpenAI and chat templates describe it: `{"type": "function", "function": {"name": …,
 "description": …, "parameters": JSON schema}}`."""
@@ -61,33 +54,32 @@ class Message(Mapping[str, Any]):
         return cls(**{**message, "tool_calls": tuple(message.get("tool_calls") or ())})
 
     def __getitem__(self, key: str) -> Any:
-        value = getattr(self, key) if key in self.__match_args__ else None
-        if value is None or value == ():
-            raise KeyError(key)
-        return list(value) if key == "tool_calls" else value
+        return self._own()[key]
 
     def __iter__(self) -> Iterator[str]:
-        yield from ("role", "content")
-        if self.tool_calls:
-            yield "tool_calls"
-        if self.tool_call_id is not None:
-            yield "tool_call_id"
-        if self.name is not None:
-            yield "name"
+        return iter(self._own())
 
     def __len__(self) -> int:
-        return 2 + bool(self.tool_calls) + (self.tool_call_id is not None) + (self.name is not None)
+        return len(self._own())
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Message):
             return all(getattr(self, key) == getattr(other, key) for key in self.__match_args__)
-        return isinstance(other, Mapping) and self.to_dict() == other
+        return isinstance(other, Mapping) and self._own() == other
+
+    def _own(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            own["tool_calls"] = list(self.tool_calls)
+        if self.tool_call_id is not None:
+            own["tool_call_id"] = self.tool_call_id
+        if self.name is not None:
+            own["name"] = self.name
+        return own
 
     def to_dict(self) -> dict[str, Any]:
         """The message as a dict of its own, which can be changed."""
-        return {
-            key: deepcopy(value) if key == "tool_calls" else value for key, value in self.items()
-        }
+        return deepcopy(self._own()) if self.tool_calls else self._own()
 
 
 def count_calls(messages: Sequence[Message]) -> int:
@@ -96,11 +88,9 @@ def count_calls(messages: Sequence[Message]) -> int:
 
 
 def spoken(message: Message) -> str:
-    """A message's text, and each of its tool calls as a line of JSON."""
-    if not message.tool_calls:
-        return message.content
-    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.tool_calls]
-    return "\n".join([message.content, *calls] if message.content else calls)
+    """A message's text, and its tool calls as JSON."""
+    calls = [json.dumps(call["function"]) for call in message.tool_calls]
+    return "\n".join([message.content, *calls]) if calls else message.content
 
 
 def as_text(messages: Sequence[Message]) -> str:

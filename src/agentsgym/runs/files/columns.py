@@ -9,6 +9,7 @@ prevent a rollout from being written.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import pairwise
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -197,11 +198,35 @@ def _json(value: Any) -> str:
 
 def rollouts_of(table: pa.Table) -> Iterator[StoredRollout]:
     """The rollouts of a table of `SCHEMA`. Raises DamagedFile for one that cannot be."""
-    others = table.drop_columns(list(_ARRAYS)).to_pylist()
-    arrays = zip(*(table.column(name) for name in _ARRAYS), strict=True)
-    for data, numbers in zip(others, arrays, strict=True):
-        known = dict(zip(_ARRAYS, map(_numbers, numbers), strict=True))
-        yield _stored(data | known)
+    for chunk in table.to_batches():
+        others = {name: _values(chunk.column(name)) for name in SCHEMA.names if name not in _ARRAYS}
+        arrays = {name: map(_numbers, chunk.column(name)) for name in _ARRAYS}
+        for values in zip(*others.values(), *arrays.values(), strict=True):
+            yield _stored(dict(zip((*others, *arrays), values, strict=True)))
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """The values of a column, taken from its parts column by column; one by one takes three times
+    as long."""
+    kind, values = column.type, list[Any]()
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind]
+        parts = map(_values, column.flatten())
+        values = [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
+    elif pa.types.is_list(kind):
+        edges = column.offsets.to_pylist()
+        inner = _values(column.values.slice(edges[0], edges[-1] - edges[0]))
+        values = [inner[a - edges[0] : b - edges[0]] for a, b in pairwise(edges)]
+    elif pa.types.is_string(kind) or not column.null_count:
+        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    else:
+        return column.to_pylist()  # type: ignore[no-any-return]
+    if column.null_count:
+        there = column.is_valid().to_pylist()
+        values = [value if known else None for value, known in zip(values, there, strict=True)]
+    return values
 
 
 def _numbers(values: pa.ListScalar) -> NDArray[Any] | None:
@@ -257,24 +282,27 @@ def _episode_of(data: dict[str, Any], places: list[list[int]]) -> Episode:
 
 def _step_of(data: dict[str, Any], places: list[list[int]]) -> Step:
     places.append([data.pop(name) for name in _PLACE])
-    tools = _json_of(data["tools"] or "[]")
+    data["info"] = {} if data["info"] == "{}" else _object(data["info"], "info")
+    data["messages"] = tuple(map(_message_of, data["messages"]))
+    data["answer"] = data["answer"] and _message_of(data["answer"])
+    data["tools"] = () if data["tools"] is None else _tools_of(data["tools"])
+    for name in ("token_rewards", "given_rewards"):
+        data[name] = None if data[name] is None else tuple(data[name])
+    return Step(**data)
+
+
+def _tools_of(text: str) -> tuple[ToolSchema, ...]:
+    tools = _json_of(text)
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise DamagedFile("the tools of a step are none")
-    changes = {
-        "info": _object(data["info"], "info"),
-        "messages": tuple(map(_message_of, data["messages"])),
-        "answer": data["answer"] and _message_of(data["answer"]),
-        "tools": tuple(tools),
-    }
-    for name in ("token_rewards", "given_rewards"):
-        if data[name] is not None:
-            changes[name] = tuple(data[name])
-    return Step(**data | changes)
+    return tuple(tools)
 
 
 def _message_of(data: dict[str, Any]) -> Message:
+    calls = data.pop("tool_calls")
+    if calls is None:
+        return Message(**data)
     try:
-        calls = checked_calls(_json_of(data.pop("tool_calls") or "[]"))
+        return Message(**data, tool_calls=tuple(checked_calls(_json_of(calls))))
     except ValueError:
         raise DamagedFile("the calls of a message are none") from None
-    return Message(**data, tool_calls=calls)

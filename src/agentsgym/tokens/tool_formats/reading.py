@@ -5,14 +5,21 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from agentsgym.types import ToolCall, ToolSchema
-from agentsgym.types.messages import tool_call
+from agentsgym.types import ToolSchema
 
-Read = list[ToolCall | None]
-"""The calls of a body, with the ids that the agent sampled, "" without one; None for a call that
-cannot be read."""
+
+class Call(NamedTuple):
+    """A call that was read; `call_id` is empty where the agent sampled none."""
+
+    name: str
+    arguments: dict[str, Any]
+    call_id: str = ""
+
+
+Read = list[Call | None]
+"""The calls of a body; None for one that cannot be read."""
 
 
 class ArgumentTypes:
@@ -120,7 +127,7 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, inner), default=0) if isinstance(value, dict | list) else 0
 
 
-def call_of(value: Any) -> ToolCall | None:
+def call_of(value: Any) -> Call | None:
     """The call that a JSON value describes."""
     if not isinstance(value, Mapping):
         return None
@@ -130,7 +137,7 @@ def call_of(value: Any) -> ToolCall | None:
     if _depth(arguments) > _DEEPEST:
         return None
     call_id = value.get("id")
-    return tool_call(call_id if isinstance(call_id, str) else "", name, arguments)
+    return Call(name, arguments, call_id if isinstance(call_id, str) else "")
 
 
 def json_calls(body: str, types: ArgumentTypes) -> Read:
