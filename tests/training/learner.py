@@ -25,7 +25,7 @@ CELLS = (
 )
 MASKS = {"icepop": [0.7, 1.4], "dppo": [0.001]}
 """Off-policy masks of the cells."""
-ROLLOUTS = 12
+ROLLOUTS = 16
 
 
 class FailingEnv(LettersEnv):

@@ -1,4 +1,4 @@
-"""Advantages in the trainer: over the groups of all ranks, for the rollouts of this one; and the
+"""Advantages in the trainer, for the rollouts of this rank, which are whole groups; and the
 probabilities of other actions, for estimators that need them."""
 
 from collections import Counter
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from agentsgym.credit import (
+    ESTIMATORS,
     StepAdvantages,
     concatenate,
     credit_steps,
@@ -27,15 +28,15 @@ from agentsgym.types.rows import Flags
 
 
 class GenerationAdvantages:
-    """Advantages of the rollouts of one generation. A group may be spread over several ranks, so
-    ranks exchange step tables. `choices` and `values` are those of each rollout's steps, if the
-    estimator reads them.
+    """Advantages of this rank's rollouts of one generation. Ranks exchange step tables only where
+    rollouts of different groups are compared. `choices` and `values` are those of each rollout's
+    steps, if the estimator reads them.
 
-    `of_rows` are the advantages of this rank's rows, rollout by rollout. `signal`, shape (B,), says
-    whether the group of each local rollout has a learning signal, and `share_with_signal` is the
-    share of all ranks' rollouts for which it has. `groups_with_signal` says it of all ranks'
-    groups, in the order of their numbers. `returns` is what the values of all ranks' steps should
-    have been (advantage + value), by (group, index) and step, if the estimator reads them.
+    `of_rows` are the advantages of the rows, rollout by rollout. `signal`, shape (B,), says whether
+    the group of each rollout has a learning signal, `share_with_signal` is the share of all ranks'
+    rollouts for which it has, and `groups_with_signal` says it of all ranks' groups, in the order
+    of their numbers. `returns` is what the values of the steps should have been (advantage +
+    value), by (group, index) and step, if the estimator reads them.
     """
 
     def __init__(
@@ -48,11 +49,12 @@ class GenerationAdvantages:
     ) -> None:
         self._rollouts = rollouts
         self._args = args
-        here = ranks.slice(len(rollouts))
-        table = concatenate(ranks.gather([table_of(rollouts, choices, values)]))
-        factors = np.ones(len(table.group))
+        table, factors = table_of(rollouts, choices, values), np.ones(len(rollouts))
+        if _compares_groups(args):
+            table = concatenate(ranks.gather([table]))
         if args.scale_step_rewards == "batch":
-            table, factors = scale_steps(table)
+            table, of_all = scale_steps(table)
+            factors = of_all[ranks.slice(len(rollouts))]
         estimator, options = find_estimator(args.advantage_estimator), args.estimator_options
         if estimator.per == "step":
             rows = [row for rollout in rollouts for row in rollout.rows]
@@ -63,20 +65,17 @@ class GenerationAdvantages:
         else:
             self.of_rows = [
                 values * factor
-                for rollout, factor in zip(rollouts, factors[here], strict=True)
+                for rollout, factor in zip(rollouts, factors, strict=True)
                 for values in estimator(rollout, **options)
             ]
-        has = np.array(ranks.gather(self._with_signal()), dtype=np.bool_)
-        signal = np.isin(table.group, table.group[has])
-        self.groups_with_signal: Flags = np.isin(np.unique(table.group), table.group[has])
-        self.signal: Flags = signal[here]
-        self.share_with_signal = float(signal.mean())
-
-    def _with_signal(self) -> list[bool]:
-        """Whether each local rollout has a nonzero advantage."""
         remaining = iter(self.of_rows)
-        own = [[next(remaining) for _ in rollout.rows] for rollout in self._rollouts]
-        return [any(row.any() for row in rows) for rows in own]
+        own = [[next(remaining) for _ in rollout.rows] for rollout in rollouts]
+        groups = np.array([rollout.group for rollout in rollouts])
+        have = groups[[any(row.any() for row in rows) for rows in own]]
+        self.signal: Flags = np.isin(groups, have)
+        every = ranks.gather(np.isin(np.unique(groups), have).tolist())
+        self.groups_with_signal: Flags = np.array(every)
+        self.share_with_signal = float(self.groups_with_signal.mean())
 
     def train_rollouts(self) -> list[TrainRollout]:
         """Rollouts with their advantages. Rollouts that failed or have no token that carries loss
@@ -93,6 +92,14 @@ class GenerationAdvantages:
         for rollout in made:
             rollout.in_loss = rollout.in_loss and rollout.agent_tokens > 0
         return made
+
+
+def _compares_groups(args: GRPOEnvConfig) -> bool:
+    """Whether advantages depend on other groups; those of a user's own estimator may."""
+    entry, scaling = find_estimator(args.advantage_estimator), args.estimator_options
+    over_batch = "batch" in (args.scale_step_rewards, scaling.get("scale_rewards"))
+    known = ESTIMATORS.get(entry.name) is entry and entry.name != "reinforce_pp"
+    return over_batch or not known
 
 
 # -- the probabilities of other actions -----------------------------------------------------------
@@ -120,7 +127,7 @@ class ChoiceScorer:
     def choices_of(self, rollouts: Sequence[Rollout], model: nn.Module) -> list[StepChoices]:
         """The choices of each rollout's steps, those without choices left out. All ranks must call
         it."""
-        repeated = self._repeated_actions(rollouts)
+        repeated = _repeated_actions(rollouts)
         asked = {
             (rollout.session_id, span.key): options
             for rollout in rollouts
@@ -147,21 +154,16 @@ class ChoiceScorer:
                     choices[row.session_id][span.key] = _chances(options, part)
         return [choices[rollout.session_id] for rollout in rollouts]
 
-    def _repeated_actions(self, rollouts: Sequence[Rollout]) -> dict[int, list[Action]]:
-        """The actions that each group took at least twice, on whatever rank."""
-        times: Counter[tuple[int, Action]] = Counter()
-        for rollout in rollouts:
-            if not rollout.failed:
-                steps = ((row, span) for row in rollout.rows for span in row.spans)
-                times.update((rollout.group, _action(*step)) for step in steps)
-        together: Counter[tuple[int, Action]] = Counter()
-        for part in self._ranks.gather([times]):
-            together.update(part)
-        repeated: dict[int, list[Action]] = {}
-        for (group, action), number in together.items():
-            if number > 1:
-                repeated.setdefault(group, []).append(action)
-        return repeated
+
+def _repeated_actions(rollouts: Sequence[Rollout]) -> dict[int, list[Action]]:
+    """The actions that each group took at least twice."""
+    live = [rollout for rollout in rollouts if not rollout.failed]
+    times = Counter((r.group, _action(row, s)) for r in live for row in r.rows for s in row.spans)
+    repeated: dict[int, list[Action]] = {}
+    for (group, action), number in times.items():
+        if number > 1:
+            repeated.setdefault(group, []).append(action)
+    return repeated
 
 
 def _action(row: Row, span: StepSpan) -> Action:

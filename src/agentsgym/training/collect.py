@@ -55,7 +55,7 @@ class RolloutCollector:
         self, rows: Sequence[Mapping[str, Any]], step: int, first_group: int = 0
     ) -> list[RolloutRequest]:
         """This rank's part of the generation at `step`: `num_generations` requests for each row,
-        in groups with numbers from `first_group`. A group may be spread over ranks."""
+        in whole groups with numbers from `first_group`."""
         requests = [
             self._request(
                 check_row(row, group),

@@ -174,11 +174,10 @@ def _check_combinations(config: Any) -> None:
         name = "zero_signal_groups='replay'" if replays else "max_staleness"
         raise ValueError(f"{name} needs sampler_correction: rollouts are not on-policy")
     per_rank = config.per_device_train_batch_size * config.steps_per_generation
-    if replays and per_rank % config.num_generations:
+    if per_rank % config.num_generations:
         raise ValueError(
-            f"zero_signal_groups='replay' needs whole groups in each process: its {per_rank} "
-            f"rollouts of a generation must be a multiple of num_generations="
-            f"{config.num_generations}"
+            f"a process plays whole groups: its {per_rank} rollouts of a generation must be a "
+            f"multiple of num_generations={config.num_generations}"
         )
     bounds_of(config.off_policy_masks)
     if config.teacher_on_server and config.temperature != 1.0:
