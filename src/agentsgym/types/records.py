@@ -1,7 +1,7 @@
 """The nouns of play: steps, episodes, rollouts. No tensors."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -238,12 +238,6 @@ class Rollout:
         if not self._rows:
             self._rows.extend(_rows_of(self))
         return tuple(self._rows)
-
-    def with_rows(self, rows: Iterable[Row]) -> "Rollout":
-        """The rollout with other views of its rows, as where some answers are mere context."""
-        other = replace(self)
-        other._rows.extend(rows)
-        return other
 
     def without_tokens(self) -> "Rollout":
         """The rollout without its tokens, which are long."""
