@@ -83,7 +83,7 @@ def clerk(rng):
         if rng.random() < 0.3:
             return str(rng.randint(1, 20))
         name, item = rng.choice([right[messages[0]["content"]], rng.choice(list(right.values()))])
-        return calling(name, item=item).text
+        return calling(name, item=item)
 
     return ScriptedAgent(choose)
 

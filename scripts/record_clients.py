@@ -21,12 +21,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentsgym.generation.serving.calls import ModelAnswer
 from agentsgym.generation.serving.chat import ChatBody
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Reply, event
-from agentsgym.types.records import Message, ToolCall, ToolFunction
+from agentsgym.types import Answer, Message
+from agentsgym.types.messages import tool_call
 
 HEADERS = ("anthropic-version", "anthropic-beta", "user-agent")
 LONGEST = 160  # characters of a text in a fixture
@@ -40,7 +40,7 @@ RESULTS = re.compile(r'"tool_result"|"role": "tool"|call_output"|Observation:')
 COUNTER = itertools.count()
 
 
-def answer_to(body: dict[str, Any]) -> ModelAnswer:
+def answer_to(body: dict[str, Any]) -> Answer:
     """Calls if the body has tools and no results yet; else a text, or the call that ends."""
     names = {(tool.get("function") or tool).get("name") for tool in body.get("tools", ())}
     if RESULTS.search(json.dumps((body.get("messages") or body["input"])[1:])):
@@ -48,19 +48,10 @@ def answer_to(body: dict[str, Any]) -> ModelAnswer:
     else:
         made = [(name, given) for name in CALLS if name in names for given in CALLS[name]]
     code = "stop" in body and not names  # smolagents' agent that writes code
-    message = Message(
-        role="assistant", content="<code>\nfinal_answer(58)\n</code>" if code else "58"
-    )
     if not made:
-        return ModelAnswer(message, "stop", 9, 1)
-    message = Message(role="assistant", content="")
-    message["tool_calls"] = [
-        ToolCall(
-            type="function", id=f"call_{next(COUNTER)}", function=ToolFunction(name=n, arguments=a)
-        )
-        for n, a in made
-    ]
-    return ModelAnswer(message, "tool_calls", 9, 1)
+        return Answer(Message("assistant", "<code>\nfinal_answer(58)\n</code>" if code else "58"))
+    calls = tuple(tool_call(f"call_{next(COUNTER)}", name, given) for name, given in made)
+    return Answer(Message("assistant", "", calls))
 
 
 def response_events(whole: dict[str, Any]) -> Iterator[bytes]:

@@ -1,7 +1,8 @@
 """A tree of what was read and answered, and the rollout that it makes, without an environment."""
 
 from agentsgym.tokens import Tree
-from agentsgym.types import Episode, GenerationResult, Rollout, Step
+from agentsgym.types import Answer, Episode, Rollout, Step
+from helpers import assistant
 
 
 class Recorded:
@@ -11,8 +12,8 @@ class Recorded:
         self.tree = Tree(codec)
         self.steps = []
 
-    def act(self, action, message):
-        self.tree.act(action, message)
+    def act(self, answer):
+        self.tree.act(answer)
         node = self.tree.taken()
         self.steps.append(Step(len(self.steps), reward=0.0, done=False, **node.recorded))
 
@@ -26,6 +27,6 @@ class Recorded:
 
 
 def sampled(tokenizer, text, end=True, logprob=-0.5):
-    """An answer of an engine."""
+    """An answer that an engine sampled."""
     ids = tokenizer.encode(text, add_special_tokens=False) + [tokenizer.eos_token_id] * end
-    return GenerationResult("", tuple(ids), (logprob,) * len(ids), text)
+    return Answer(assistant(text), tuple(ids), (logprob,) * len(ids))

@@ -12,7 +12,8 @@ import pytest
 
 from agentsgym import McpTools, ScriptedAgent, ToolEnv
 from agentsgym.envs import ConfigError
-from agentsgym.types.tool_actions import calling
+from agentsgym.types import Answer
+from agentsgym.types.tool_actions import calling, said
 
 pytest.importorskip("mcp")
 
@@ -33,7 +34,7 @@ class DemoEnv(ToolEnv):
 
     def ask(self, name, **arguments):
         """The content of the message that answers a call."""
-        action = calling(name, **arguments).text
+        action = Answer(said(calling(name, **arguments)))
         state, *_ = self._step_episode("s", {"prompt": "Go."}, action)
         return state["results"][0]["content"]
 
@@ -85,7 +86,7 @@ def test_a_server_over_http_is_used(http_server):
 @pytest.mark.slow
 def test_worker_processes_open_their_own():
     with demo(McpTools(command=STDIO), workers=1) as env:
-        action = calling("identity").text
+        action = calling("identity")
         (rollout,) = env.run_trial([{}], ScriptedAgent([action, "done"])).rollouts
         assert rollout.error is None
         (result,) = (m for m in rollout.episodes[0].messages if m["role"] == "tool")

@@ -8,7 +8,8 @@ import pytest
 
 from agentsgym import ToolEnv, tool
 from agentsgym.envs import ConfigError
-from agentsgym.types.tool_actions import ToolAction, calling, together
+from agentsgym.types import Answer
+from agentsgym.types.tool_actions import calling, said
 from rollout.doubles import SumEnv
 
 
@@ -104,15 +105,15 @@ class ShopEnv(ToolEnv):
         return answer.strip() == str(state["price"])
 
 
-def stepped(action, config=None, state=None):
+def stepped(words, config=None, unread=0):
     env = ShopEnv(None, config)
-    state = state or env._initialize_episode("s", {})
-    return env._step_episode("s", state, action if isinstance(action, str) else action.text)
+    state = env._initialize_episode("s", {})
+    return env._step_episode("s", state, Answer(said(words), unread=unread))
 
 
 def answers(*actions, config=None):
     """The contents of the messages that answer an action with these calls."""
-    state, reward, done, _ = stepped(together(*actions), config)
+    state, reward, done, _ = stepped("\n".join(actions), config)
     assert (reward, done) == (0.0, False)
     return [message["content"] for message in state["results"]]
 
@@ -141,11 +142,9 @@ def test_schemas_come_from_hints_and_docstrings():
 
 
 def test_calls_of_one_action_run_in_order_and_each_has_its_result():
-    action = together(
-        calling("price", item="tea"), calling("add", a=2, b=5), calling("price", item="milk")
-    )
+    calls = calling("price", item="tea"), calling("add", a=2, b=5), calling("price", item="milk")
     env = ShopEnv()
-    state, reward, done, info = stepped(action)
+    state, reward, done, info = stepped("\n".join(calls))
     assert state["asked"] == ["tea", "milk"]
     assert env._format_prompt(state, 1) == [
         {"role": "tool", "name": "price", "content": '{"item": "tea", "price": 3}'},
@@ -204,14 +203,14 @@ def test_an_async_function_is_awaited_in_the_sessions_own_thread():
 
 
 def test_a_call_that_could_not_be_read_is_malformed_and_ends_nothing():
-    state, reward, done, info = stepped(ToolAction("3", unread=1))
+    state, reward, done, info = stepped("3", unread=1)
     assert [message["role"] for message in state["results"]] == ["user"]
     assert (reward, done, info["malformed"]) == (0.0, False, True)
     assert "nothing ran" in state["results"][0]["content"]
 
 
 def test_beside_a_call_that_ran_the_agent_is_told_what_did_not():
-    state, _, _, info = stepped(ToolAction("", calling("add", a=2, b=3).calls, unread=2))
+    state, _, _, info = stepped(calling("add", a=2, b=3), unread=2)
     result, told = state["results"]
     assert (result["role"], result["content"], told["role"]) == ("tool", "5", "user")
     assert "nothing ran" not in told["content"] and "2 of 3 calls" in told["content"]

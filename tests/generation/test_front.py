@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.generation.serving.app import create_app
-from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
+from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.exchanges import Exchanges
 from agentsgym.generation.serving.listening import ServerThread, listening
-from agentsgym.types import Message
+from agentsgym.types import Answer, Message
+from agentsgym.types.messages import tool_call
 
 CHAT, RESPONSES, MESSAGES = "/v1/chat/completions", "/v1/responses", "/v1/messages"
 HI = [{"role": "user", "content": "hi"}]
@@ -34,14 +35,10 @@ TOOLS = {
 }
 
 
-def said(text, *calls, ending=None):
-    made = tuple(
-        {"type": "function", "id": f"call_{i}", "function": {"name": name, "arguments": given}}
-        for i, (name, given) in enumerate(calls)
-    )
-    message = Message("assistant", text, made)
-    ending = ending or ("tool_calls" if calls else "stop")
-    return ModelAnswer(message, ending, 7, 3)
+def said(text, *calls, ending="stop"):
+    made = (tool_call(f"call_{i}", name, given) for i, (name, given) in enumerate(calls))
+    message = Message("assistant", text, tuple(made))
+    return Answer(message, (1, 2, 3), (0.0,) * 3, ending, prompt_tokens=7)
 
 
 class Script:

@@ -17,7 +17,7 @@ from agentsgym.report.export.write import FORMATS, Filters, write_dataset
 from agentsgym.report.stored import Source
 from agentsgym.runs.evaluate import write_whole
 from agentsgym.runs.files import RolloutWriter, read_rollouts
-from agentsgym.types.tool_actions import calling, together
+from agentsgym.types.tool_actions import calling
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama
 from of_rows import drawn, redrawn
@@ -131,8 +131,8 @@ def test_a_pair_is_the_first_action_in_which_two_games_differ(tmp_path, tokenize
 
 def test_conversations_with_calls_of_tools_are_rendered_as_they_were_played(tmp_path):
     tokenizer = tokenizer_for(template("qwen2_5"), "<|im_end|>")
-    both = together(calling("price", item="tea"), calling("price", item="milk"))
-    env, scripts = SumEnv(tokenizer), ([both.text, "4"], ["4"])
+    both = "\n".join([calling("price", item="tea"), calling("price", item="milk")])
+    env, scripts = SumEnv(tokenizer), ([both, "4"], ["4"])
     games = [env.run_trial([{}], ScriptedAgent(script)).rollouts[0] for script in scripts]
     RolloutWriter(tmp_path)(games, {"phase": "train", "step": 0, "advantages": None})
     _, rows = exported(tmp_path, "messages", tmp_path / "out")

@@ -2,16 +2,16 @@
 
 import pytest
 
-from agentsgym import DirectOutputAgent, ScriptedAgent, make
+from agentsgym import DirectOutputAgent, MultistepEnv, ScriptedAgent, make
 from agentsgym.evaluation.metrics import record, summarize
-from agentsgym.types.tool_actions import NO_ACT, ToolAction, calling
+from agentsgym.types import Message
+from agentsgym.types.tool_actions import NO_ACT, calling
 from agentsgym.warm_start.tiny import build_tokenizer
 from chat_tokenizers import template, tokenizer_for
 from helpers import CountdownEnv
-from rollout.doubles import SayingEngine, SumEnv
+from rollout.doubles import PRICES, SayingEngine, SumEnv
 
-CALLS = (calling("price", item="tea"), calling("price", item="milk"))
-BOTH = ToolAction("", tuple(one.calls[0] for one in CALLS))
+BOTH = "\n".join([calling("price", item="tea"), calling("price", item="milk")])
 # As the template would not write it: what was sampled must stay.
 SPACED = [
     '<tool_call>{"name":"price",  "arguments":{"item":"tea"}}</tool_call>'
@@ -80,14 +80,13 @@ def test_messages_have_calls_and_their_results_by_id():
     ]
     assert answer == {"role": "assistant", "content": "4"}
     first, last = rollout.episodes[0].steps
-    assert ToolAction.of_text(first.action) == BOTH
-    assert ToolAction.of_text(last.action) == ToolAction("4")
+    assert (first.action, last.action) == (BOTH, "4")
 
 
 @pytest.mark.parametrize("made", [chatml, tiny])
 def test_a_text_agents_calls_are_written_as_the_template_writes_them(made):
     tokenizer = made()
-    rollout = played(SumEnv(tokenizer), ScriptedAgent([BOTH.text, "4"]))
+    rollout = played(SumEnv(tokenizer), ScriptedAgent([BOTH, "4"]))
     (row,) = rollout.rows
     own = [tokenizer.decode(row.token_ids[span.start : span.stop]) for span in row.spans]
     again = played(SumEnv(tokenizer), saying(tokenizer, own))
@@ -99,9 +98,9 @@ def test_a_text_agents_calls_are_written_as_the_template_writes_them(made):
 
 def test_a_model_that_writes_our_own_form_as_words_calls_nothing():
     tokenizer = chatml()
-    rollout = played(SumEnv(tokenizer), saying(tokenizer, [BOTH.text]))
+    rollout = played(SumEnv(tokenizer), saying(tokenizer, [BOTH]))
     (step,) = rollout.episodes[0].steps
-    assert ToolAction.of_text(step.action) == ToolAction(BOTH.text)
+    assert step.answer == Message("assistant", BOTH)
     assert step.info["metrics"]["tool_calls/attempted"] == 0
 
 
@@ -122,6 +121,39 @@ def test_worker_processes_play_the_same():
     there = played(SumEnv(tokenizer, {"workers": 1}), saying(tokenizer, SPACED))
     assert there.episodes == here.episodes
     assert there.rows == here.rows
+
+
+class AskedEnv(MultistepEnv):
+    """An author's own environment with a tool: the price of tea is 3."""
+
+    tool_schemas = SumEnv().tool_schemas
+
+    def _initialize_episode(self, session_id, task_data):
+        return []
+
+    def _format_prompt(self, state, step):
+        return state or "How much is tea?"
+
+    def _step_episode(self, session_id, state, action):
+        prices = [(one["name"], PRICES[one["arguments"]["item"]]) for one in action.calls]
+        results = [Message("tool", str(price), name=name) for name, price in prices]
+        info = {"text": action.text, "unread": action.unread, "tokens": action.token_ids}
+        return results, float(action.text == "3"), not results, info
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_authors_environment_with_tools_gets_the_answer(workers):
+    tokenizer = chatml()
+    broken = '<tool_call>{"name": </tool_call>'
+    texts = [f"Hm.{broken}<tool_call>{calling('price', item='tea')}</tool_call>", "3"]
+    env = AskedEnv(tokenizer, {"workers": workers})
+    (first, last) = played(env, saying(tokenizer, texts)).steps
+    assert (first.info["text"], first.info["unread"]) == ("Hm.", 1)
+    assert first.info["tokens"] == [*tokenizer.encode(texts[0]), tokenizer.eos_token_id]
+    assert (last.observation, last.info["text"], last.reward) == ("3", "3", 1.0)
+    (first, last) = played(env, ScriptedAgent(["Hm.\n" + calling("price", item="tea"), "3"])).steps
+    assert (first.info["text"], first.info["tokens"]) == ("Hm.", None)
+    assert (last.observation, last.reward) == ("3", 1.0)
 
 
 # -- action_form: tool -----------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from agentsgym.runs.files.rollouts import KeepRollouts
 from agentsgym.types import RolloutBatch
 from agentsgym.types import text as texts
 from agentsgym.types.text import MASK
-from agentsgym.types.tool_actions import calling, together
+from agentsgym.types.tool_actions import calling
 from agentsgym.warm_start.games import rerendered
 from chat_tokenizers import template, tokenizer_for
 from helpers import DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
@@ -93,9 +93,9 @@ def test_text_agents_and_failures_come_back_equal(tmp_path, chat_tokenizer):
 def test_calls_of_tools_and_their_results_come_back_equal_and_are_rendered_anew(tmp_path):
     tokenizer = tokenizer_for(template("qwen2_5"), "<|im_end|>")
     env = SumEnv(tokenizer)
-    calls = together(calling("price", item="tea"), calling("price", item="ä"))
+    calls = "\n".join([calling("price", item="tea"), calling("price", item="ä")])
     texts.remember_secret("no-such-secret")
-    rollouts = env.run_trial([{}], ScriptedAgent([calls.text, "4"])).rollouts
+    rollouts = env.run_trial([{}], ScriptedAgent([calls, "4"])).rollouts
     write(tmp_path, rollouts)
     (back,) = read_rollouts(tmp_path)
     assert (back,) == rollouts

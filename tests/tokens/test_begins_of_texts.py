@@ -5,7 +5,7 @@ from tokenizers import processors
 
 from agentsgym import ScriptedAgent
 from agentsgym.tokens import codec_for
-from agentsgym.types import GenerationResult
+from agentsgym.types import Answer
 from helpers import CHATML, CountdownEnv, assistant, build_tokenizer, user
 from recorded import Recorded
 
@@ -32,7 +32,7 @@ def test_without_a_template_a_row_begins_as_texts_do_and_no_later_text_does(kind
     context = list(record.tree.context)
     assert context == [BOS, *tokenizer.encode("Q1", add_special_tokens=False)]
     for _ in range(2):
-        record.act(GenerationResult.of_text("no"), assistant("no"))
+        record.act(Answer(assistant("no")))
         record.tree.observe([user("Q2")])
     (row,) = record.rollout().rows
     assert row.token_ids.tolist().count(BOS) == 1 and END not in row.token_ids

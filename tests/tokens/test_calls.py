@@ -1,7 +1,7 @@
 """The tree of a program's calls: which row each one continues, and why another begins."""
 
 from agentsgym.tokens import codec_for
-from agentsgym.types import GenerationResult, Message, ModelCall
+from agentsgym.types import Answer, Message, ModelCall
 from chat_tokenizers import template, tokenizer_for
 from helpers import assistant, user
 from recorded import Recorded, sampled
@@ -17,7 +17,7 @@ class Program(Recorded):
 
     def call(self, *messages, answer):
         self.tree.call(ModelCall(tuple(messages)))
-        self.act(sampled(TOKENIZER, answer), assistant(answer))
+        self.act(sampled(TOKENIZER, answer))
         return [*messages, assistant(answer)]
 
     @property
@@ -76,11 +76,10 @@ def test_a_call_of_a_tool_and_its_result_extend_the_row_with_the_sampled_ids():
     ids = (*TOKENIZER.encode(written, add_special_tokens=False), TOKENIZER.eos_token_id)
     first = ModelCall((user("Rome?"),), (WEATHER,))
     record.tree.call(first)
-    action = GenerationResult("", ids, (-0.5,) * len(ids), written)
-    message = record.tree.answer(action, first).message
+    message, _ = record.tree.codec.answer(ids)
     (call,) = message["tool_calls"]
     assert call["function"] == {"name": "weather", "arguments": {"town": "Rome"}}
-    record.act(action, message)
+    record.act(Answer(message, ids, (-0.5,) * len(ids)))
     result = Message("tool", "Sun.", tool_call_id=call["id"], name="weather")
     record.tree.call(ModelCall((user("Rome?"), message, result), (WEATHER,)))
     (row,) = record.rollout().rows

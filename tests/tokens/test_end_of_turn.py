@@ -3,7 +3,7 @@
 import pytest
 
 from agentsgym.tokens import codec_for
-from agentsgym.types import GenerationResult
+from agentsgym.types import Answer
 from chat_tokenizers import template, tokenizer_for
 from helpers import assistant, user
 from recorded import Recorded
@@ -37,6 +37,6 @@ def rows_of(tokenizer, sampled):
     record = Recorded(codec_for(tokenizer))
     record.tree.observe([user("Is it an animal?")])
     ids = (*tokenizer.encode("No.", add_special_tokens=False), *sampled)
-    record.act(GenerationResult("", ids, (-1.0,) * len(ids), "No."), assistant("No."))
+    record.act(Answer(assistant("No."), ids, (-1.0,) * len(ids)))
     record.tree.observe([user("More?")])
     return [row.token_ids.tolist() for row in record.rollout().rows]

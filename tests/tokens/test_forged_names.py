@@ -117,4 +117,4 @@ def test_keys_of_messages_calls_and_schemas_are_the_templates_own(name):
     """Also where the tokenizer has a token for a tag that the template writes of a key."""
     codec = codec_for(tokenizer_for(TEMPLATES[name])).with_tools([LOOK_UP])
     ids = codec.encode_answer(talk("key")[1])
-    assert codec.answer(ids).message["tool_calls"]
+    assert codec.answer(ids)[0].tool_calls

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, normalizers
 
 from agentsgym import MultistepEnv, ScriptedAgent
 from agentsgym.tokens import codec_for
-from agentsgym.types import GenerationResult
+from agentsgym.types import Answer
 from chat_tokenizers import ALL, THOUGHTS, template, tokenizer_for, tokens_of
 from helpers import CHATML, assistant, build_tokenizer, user
 from recorded import Recorded
@@ -108,7 +108,7 @@ def test_bridges_are_held_apart_too(chat_tokenizer):
     messages = [user(FORGED)]
     record.tree.observe(messages)
     for _ in range(3):
-        record.act(GenerationResult.of_text(FORGED), assistant(FORGED))
+        record.act(Answer(assistant(FORGED)))
         messages += [assistant(FORGED), user(FORGED)]
         record.tree.observe(messages[-1:])
     (row,) = record.rollout().rows

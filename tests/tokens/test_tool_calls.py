@@ -80,14 +80,20 @@ def sampled(codec, text):
     return codec.control.encode(text)
 
 
+def begun(codec, text):
+    """How many calls begin in a text."""
+    message, unread = codec.answer(sampled(codec, text))
+    return len(message.tool_calls) + unread
+
+
 # -- what comes back -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_call_comes_back_as_it_was(name):
     codec = codec_with_tools(TEMPLATES[name])
-    parsed = codec.answer(codec.encode_answer(answer(call(ARGUMENTS)), ended=True))
-    assert parsed.message["tool_calls"] == [call(ARGUMENTS)] and parsed.attempted == 1
+    message, unread = codec.answer(codec.encode_answer(answer(call(ARGUMENTS)), ended=True))
+    assert message["tool_calls"] == [call(ARGUMENTS)] and unread == 0
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -98,8 +104,8 @@ def test_two_calls_in_one_answer_come_back_too(name):
         with pytest.raises(TemplateFailed):
             codec.encode_answer(two)
         return
-    parsed = codec.answer(codec.encode_answer(two))
-    assert parsed.message["tool_calls"] == two["tool_calls"] and parsed.attempted == 2
+    message, unread = codec.answer(codec.encode_answer(two))
+    assert message["tool_calls"] == two["tool_calls"] and unread == 0
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -110,8 +116,8 @@ def test_calls_and_results_stay_one_row_that_is_the_rendering(name):
     row, text = list(opening.token_ids), opening.text
     for step in range(3):
         ids = codec.encode_answer(answer(call(ARGUMENTS, step)), ended=True)
-        parsed = codec.answer(ids, first=step)
-        messages += [parsed.message, result("<|im_end|>\nYes.<tool_call>", step)]
+        message, _ = codec.answer(ids, first=step)
+        messages += [message, result("<|im_end|>\nYes.<tool_call>", step)]
         bridge = codec.bridge(text, messages, ids)
         row += [*ids, *bridge.delta]
         text = bridge.text
@@ -135,8 +141,8 @@ AS_JSON = ("qwen2_5", "llama3_1", "gptoss", "mistral_3", "mistral_11", "deepseek
 @given(arguments=st.dictionaries(WORDS, VALUES, max_size=3))
 def test_any_arguments_come_back(name, arguments):
     codec = codec_with_tools(TEMPLATES[name])
-    parsed = codec.answer(codec.encode_answer(answer(call(arguments))))
-    assert parsed.message["tool_calls"] == [call(arguments)]
+    message, _ = codec.answer(codec.encode_answer(answer(call(arguments))))
+    assert message["tool_calls"] == [call(arguments)]
 
 
 PLAIN = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), max_size=12)
@@ -148,8 +154,8 @@ PLAIN = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), m
 def test_arguments_without_quotes_have_the_types_of_the_tool(name, key, count, deep):
     codec = codec_with_tools(TEMPLATES[name])
     arguments = {"key": key, "count": count, "deep": deep}
-    parsed = codec.answer(codec.encode_answer(answer(call(arguments))))
-    assert parsed.message["tool_calls"] == [call(arguments)]
+    message, _ = codec.answer(codec.encode_answer(answer(call(arguments))))
+    assert message["tool_calls"] == [call(arguments)]
 
 
 # -- what is a call, and what is not ---------------------------------------------------------------
@@ -208,10 +214,10 @@ def test_what_is_a_call(name, text, content, read, attempted):
     tokenizer = tokenizer_for(TEMPLATES[name] + "{# <|constrain|> #}")
     codec = codec_for(tokenizer).with_tools(TOOLS)
     ids = sampled(codec, text)
-    parsed = codec.answer(ids)
-    assert (len(parsed.message.get("tool_calls", ())), parsed.attempted) == (read, attempted)
+    message, unread = codec.answer(ids)
+    assert (len(message.tool_calls), unread) == (read, attempted - read)
     whole = ActionText(tokenizer, codec.turn_end)(ids)
-    assert parsed.message["content"] == (whole if content is None else content)
+    assert message["content"] == (whole if content is None else content)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -221,22 +227,22 @@ def test_a_call_in_ordinary_tokens_is_text(name):
     text = codec._tokenizer.decode(ids)
     spelled = sampled(codec, codec.control.mark(text))
     assert not set(spelled) & codec.control.ids
-    parsed = codec.answer(spelled)
+    message, unread = codec.answer(spelled)
     if name == "llama3_1":  # whose calls have no token of their own
-        assert parsed.attempted == 1
+        assert len(message.tool_calls) + unread == 1
     else:
-        assert parsed.attempted == 0 and parsed.message["content"] == text
+        assert unread == 0 and message["content"] == text
 
 
 def test_markers_that_are_no_tokens_are_looked_for_in_the_text():
     codec = codec_for(build_tokenizer(SMOLLM3)).with_tools(TOOLS)
     arguments = {"key": "</tool_call><tool_call>"}
     written = codec.encode_answer(answer(call(arguments), content="Look:"))
-    parsed = codec.answer(written)
-    assert parsed.message == answer(call(arguments), content="Look:")
-    assert codec.answer(sampled(codec, "<think><tool_call>{}</tool_call>")).attempted == 0
-    assert codec.answer(sampled(codec, "a</think><tool_call>{}</tool_call>b")).attempted == 1
-    assert codec.answer(sampled(codec, "<tool_call>{")).attempted == 1
+    message, _ = codec.answer(written)
+    assert message == answer(call(arguments), content="Look:")
+    assert begun(codec, "<think><tool_call>{}</tool_call>") == 0
+    assert begun(codec, "a</think><tool_call>{}</tool_call>b") == 1
+    assert begun(codec, "<tool_call>{") == 1
 
 
 def test_calls_are_numbered_or_keep_the_id_that_was_sampled():
@@ -246,7 +252,7 @@ def test_calls_are_numbered_or_keep_the_id_that_was_sampled():
         for text in ('"id": "abcDEF123"', '"id": "no"')
         for one in codec.answer(
             sampled(codec, f'[TOOL_CALLS] [{{"name": "a", "arguments": {{}}, {text}}}]'), first=7
-        ).message["tool_calls"]
+        )[0].tool_calls
     ]
     assert ids == ["abcDEF123", "call00007"]
 
@@ -262,7 +268,7 @@ def test_calls_are_numbered_or_keep_the_id_that_was_sampled():
 def test_keys_without_quotes_may_hold_spaces(body, arguments):
     codec = codec_with_tools(TEMPLATES["gemma4"])
     ids = sampled(codec, f"<|tool_call>call:look_up{{{body}}}<tool_call|>")
-    (read,) = codec.answer(ids).message["tool_calls"]
+    (read,) = codec.answer(ids)[0].tool_calls
     assert read["function"] == {"name": "look_up", "arguments": arguments}
 
 
@@ -270,13 +276,13 @@ def test_keys_without_quotes_may_hold_spaces(body, arguments):
 def test_a_key_with_a_space_comes_back(name):
     codec = codec_with_tools(TEMPLATES[name])
     message = answer(call({"my key": "a", "key": "b"}))
-    assert codec.answer(codec.encode_answer(message)).message["tool_calls"] == message["tool_calls"]
+    assert codec.answer(codec.encode_answer(message))[0].tool_calls == message.tool_calls
 
 
 def test_lone_surrogates_are_replaced():
     codec = codec_with_tools(TEMPLATES["qwen2_5"])
     text = r'<tool_call>{"name": "a", "arguments": {"\udc00": "\ud800"}}</tool_call>'
-    (one,) = codec.answer(sampled(codec, text)).message["tool_calls"]
+    (one,) = codec.answer(sampled(codec, text))[0].tool_calls
     assert one["function"]["arguments"] == {"�": "�"}
 
 
@@ -289,10 +295,10 @@ def test_a_format_that_is_unknown_is_read_by_the_tokenizers_own_response_templat
     add_response_schema(tokenizer)
     codec = codec_for(tokenizer).with_tools(TOOLS)
     spelled = "<|tool_call_start|>[look_up(key='a', count=2)]<|tool_call_end|>"
-    parsed = codec.answer(sampled(codec, spelled))
-    assert parsed.message == answer(call({"key": "a", "count": 2}))
-    assert codec.answer(sampled(codec, codec.control.mark(spelled))).attempted == 0
-    assert codec.answer(sampled(codec, "no")).message["content"] == "no"
+    message, _ = codec.answer(sampled(codec, spelled))
+    assert message == answer(call({"key": "a", "count": 2}))
+    assert begun(codec, codec.control.mark(spelled)) == 0
+    assert codec.answer(sampled(codec, "no"))[0].content == "no"
 
 
 # -- which templates -------------------------------------------------------------------------------
@@ -343,7 +349,7 @@ def test_answers_without_calls_are_what_they_were(name):
     for text in (" yes\n", "<think>\na\n</think>\n\nb", "", '{"a": 1}'):
         ids = sampled(codec, text) + codec.turn_end
         whole = ActionText(tokenizer, codec.turn_end)(ids)
-        assert codec.answer(ids).message == Message("assistant", whole)
+        assert codec.answer(ids)[0] == Message("assistant", whole)
 
 
 # -- what follows an answer ------------------------------------------------------------------------
@@ -364,7 +370,7 @@ def after(codec, messages, ids, new, text=None):
 def test_only_the_text_after_an_answer_is_encoded(ending, begins):
     codec = codec_with_tools(QWEN)
     ids = sampled(codec, SPACED + ending)
-    messages = [GO, codec.answer(ids).message, result("Yes.")]
+    messages = [GO, codec.answer(ids)[0], result("Yes.")]
     response = "user\n<tool_response>\nYes.\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
     assert after(codec, messages, ids, 1) == begins + response
 
@@ -374,7 +380,7 @@ def test_several_new_messages_of_any_roles():
     ids = sampled(codec, SPACED + "<|im_end|>")
     given = Message("assistant", "Mine.")
     system = Message("system", "Be brief.")
-    messages = [GO, codec.answer(ids).message, result("Yes."), given, system, GO, GO]
+    messages = [GO, codec.answer(ids)[0], result("Yes."), given, system, GO, GO]
     shown = after(codec, messages, ids, 5)
     parts = ("Yes.", "assistant\nMine.<|im_end|>", "system\nBe brief.", "user\nGo.", "user\nGo.")
     at = [shown.find(part) for part in parts]
@@ -417,7 +423,7 @@ def test_results_and_arguments_forge_no_turn():
 def test_thoughts_are_kept_among_calls_and_dropped_by_the_next_question():
     codec = codec_with_tools(TEMPLATES["qwen3"])
     ids = sampled(codec, f"<think>\nhm\n</think>\n\n{GOOD}<|im_end|>")
-    messages = [GO, codec.answer(ids).message, result("a")]
+    messages = [GO, codec.answer(ids)[0], result("a")]
     assert after(codec, messages, ids, 1).startswith("\n<|im_start|>user\n<tool_response>")
     text = codec.open([GO]).text
     dropped = codec.bridge(text, [*messages, GO], ids, 2)
@@ -435,7 +441,7 @@ def test_tools_that_move_to_the_last_question_begin_a_row():
 def test_content_that_a_template_drops_begins_a_row():
     codec = codec_with_tools(SMOLLM3.replace("m.content", "m.content if not m.tool_calls"))
     ids = sampled(codec, f"Look.{GOOD}")
-    bridge = codec.bridge(codec.open([GO]).text, [GO, codec.answer(ids).message, result("a")], ids)
+    bridge = codec.bridge(codec.open([GO]).text, [GO, codec.answer(ids)[0], result("a")], ids)
     assert bridge.delta is None and bridge.rewrites == "answer"
 
 
@@ -454,9 +460,9 @@ def test_a_prompt_that_begins_a_thought_is_answered_with_its_end():
     message = answer(call({"key": "a"}))
     ids = codec.encode_answer(message)
     assert codec._tokenizer.decode(ids).startswith("</think>\n\n")
-    assert codec.answer(ids).message["tool_calls"] == message["tool_calls"]
-    assert codec.answer(sampled(codec, GOOD)).attempted == 0  # it is thought
-    assert codec.answer(sampled(codec, f"hm</think>{GOOD}")).attempted == 1
+    assert codec.answer(ids)[0].tool_calls == message.tool_calls
+    assert begun(codec, GOOD) == 0  # it is thought
+    assert begun(codec, f"hm</think>{GOOD}") == 1
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -469,11 +475,11 @@ def test_any_ids_are_an_answer_that_can_be_followed(name, data):
     for _ in range(data.draw(st.integers(0, 5))):
         at = data.draw(st.integers(0, len(ids)))
         ids[at : at + data.draw(st.integers(0, 4))] = data.draw(st.lists(pieces, max_size=2))
-    parsed = codec.answer(ids)
-    calls = parsed.message.get("tool_calls", [])
-    assert parsed.attempted >= len(calls)
+    message, unread = codec.answer(ids)
+    assert unread >= 0
+    calls = message.tool_calls
     new = [replace(result("a"), tool_call_id=one["id"]) for one in calls] or [GO]
-    messages = [GO, parsed.message, *new]
+    messages = [GO, message, *new]
     bridge = codec.bridge(codec.open([GO]).text, messages, ids, len(new))
     whole = codec.open(messages)
     assert bridge.text == whole.text

@@ -1,23 +1,28 @@
-"""An action with calls of tools as one text, and back."""
+"""Calls of tools in a text agent's words and in answers."""
 
 import json
 
 import pytest
 
-from agentsgym.types import Message
-from agentsgym.types.tool_actions import ToolAction, acting, calling
+from agentsgym.types import Answer, Message
+from agentsgym.types.messages import spoken, tool_call
+from agentsgym.types.tool_actions import acting, calling, plain_act, said
 
 CALL = {"name": "search", "arguments": {"query": "ä {"}}
+LINE = calling("search", query="ä {")
 
 
-def test_a_text_says_content_and_calls_and_is_read_again():
-    action = ToolAction("Let me see.", (CALL, CALL), unread=1)
-    assert json.loads(action.text) == {
-        "content": "Let me see.",
-        "tool_calls": [CALL, CALL],
-        "unread": 1,
-    }
-    assert ToolAction.of_text(action.text) == action
+def test_a_call_is_a_line_of_json():
+    assert json.loads(LINE) == CALL and "ä" in LINE
+
+
+@pytest.mark.parametrize("words", ["", "Let me see.", "Two\n\nlines.\n"])
+def test_lines_of_calls_at_the_end_of_words_call_tools(words):
+    message = said("\n".join([words, LINE, calling("open")]), first=3)
+    opened = {"name": "open", "arguments": {}}
+    assert message.content == words
+    assert message.tool_calls == (tool_call(3, **CALL), tool_call("call00004", **opened))
+    assert said(spoken(message), first=3) == message
 
 
 @pytest.mark.parametrize(
@@ -28,30 +33,22 @@ def test_a_text_says_content_and_calls_and_is_read_again():
         "{",
         "[1]",
         "{" * 100_000,
-        '{"content": "x"}',
-        '{"content": 1, "tool_calls": []}',
-        '{"content": "x", "tool_calls": {}}',
-        '{"content": "x", "tool_calls": [{"name": "f"}]}',
-        '{"content": "x", "tool_calls": [{"name": "f", "arguments": "{}"}]}',
-        '{"content": "x", "tool_calls": [], "more": 1}',
-        '{"content": "x", "tool_calls": [], "unread": true}',
+        f"{LINE}\nor not",
+        f"{LINE}\n",
+        '{"name": "f"}',
+        '{"name": 1, "arguments": {}}',
+        '{"name": "f", "arguments": "{}"}',
+        '{"name": "f", "arguments": {}, "more": 1}',
     ],
 )
-def test_any_other_text_is_content_alone(text):
-    assert ToolAction.of_text(text) == ToolAction(text)
+def test_any_other_text_is_words_alone(text):
+    assert said(text) == Message("assistant", text)
 
 
-def test_what_a_model_writes_as_words_stays_words():
-    written = ToolAction("", (CALL,)).text
-    action = ToolAction.of_message(Message("assistant", written))
-    assert ToolAction.of_text(action.text) == ToolAction(written)
-
-
-def test_a_message_has_the_calls_and_the_number_that_could_not_be_read():
-    message = Message("assistant", "", ({"type": "function", "id": "a", "function": CALL},))
-    action = ToolAction.of_message(message, attempted=3)
-    assert (action.calls, action.unread, action.attempted) == ((CALL,), 2, 3)
-    assert action.metrics(executed=0) == {
+def test_an_answer_counts_the_calls_that_it_began():
+    answer = Answer(Message("assistant", "", (tool_call("a", **CALL),)), unread=2)
+    assert (answer.calls, answer.attempted) == ((CALL,), 3)
+    assert answer.metrics(executed=0) == {
         "tool_calls/attempted": 3,
         "tool_calls/parsed": 1,
         "tool_calls/executed": 0,
@@ -60,15 +57,21 @@ def test_a_message_has_the_calls_and_the_number_that_could_not_be_read():
 
 
 def test_only_one_call_of_act_is_a_plain_action():
-    act = acting("look").calls[0]
-    assert acting("look").act == "look"
-    for other in (
-        ToolAction("look"),
-        ToolAction("", (act, act)),
-        ToolAction("", (act,), unread=1),
+    act = acting("look")
+    assert plain_act(Answer(act)) == "look"
+    assert plain_act(Answer(act, unread=1)) is None
+    line = calling("act", action="look")
+    for words in (
+        "look",
+        f"{line}\n{line}",
         calling("other", action="look"),
         calling("act", action="look", more=1),
         calling("act", action=1),
         calling("act"),
     ):
-        assert other.act is None
+        assert plain_act(Answer(said(words))) is None
+
+
+def test_an_answer_with_calls_is_shown_with_a_line_for_each():
+    assert spoken(Message("assistant", "Hm.", (tool_call(0, **CALL),))) == f"Hm.\n{LINE}"
+    assert spoken(Message("assistant", "", (tool_call(0, **CALL),))) == LINE

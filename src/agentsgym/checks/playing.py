@@ -60,7 +60,7 @@ def _calls(schema: ToolSchema, words: Sequence[str]) -> Iterator[str]:
     properties = function["parameters"].get("properties", {})
     for number, word in enumerate(words):
         arguments = {key: _value(one, number, word) for key, one in properties.items()}
-        yield calling(function["name"], **arguments).text
+        yield calling(function["name"], **arguments)
 
 
 def _value(schema: Mapping[str, Any], number: int, word: str) -> Any:

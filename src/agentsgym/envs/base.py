@@ -104,9 +104,10 @@ class MultistepEnv:
         raise NotImplementedError(f"{self.name} must define _format_prompt")
 
     def _step_episode(
-        self, session_id: str, state: Any, action: str
+        self, session_id: str, state: Any, action: Any
     ) -> tuple[Any, float, bool, dict[str, Any]]:
-        """Answer an action with (next state, step reward, done, info).
+        """Answer an action with (next state, step reward, done, info). The action is a text; where
+        the agent calls tools (`tool_schemas`), it is an `Answer`.
 
         Keys of `info` with a meaning: `malformed` (bool), `win` (bool, on the last step),
         `stop_reason` (str, on the last step), `anchor` (str, equal for equal next states),
@@ -229,9 +230,9 @@ class MultistepEnv:
 
     @property
     def tool_schemas(self) -> Sequence[ToolSchema]:
-        """The tools that the agent may call. With tools, an action reaches `_step_episode` as one
-        text with the calls in it (`agentsgym.types.tool_actions`); but with `action_form="tool"`
-        there is one tool, and its argument is the action."""
+        """The tools that the agent may call. With tools, an action reaches `_step_episode` as an
+        `Answer`; but with `action_form="tool"` there is one tool, and its argument is the
+        action."""
         return (ACT,) if self.config.action_form == "tool" else ()
 
     @property

@@ -12,12 +12,11 @@ from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.function_tools import FunctionTool, ToolError, marked_tools
 from agentsgym.envs.mcp_tools import McpTool, McpTools
 from agentsgym.envs.settings import EnvSettings
-from agentsgym.types import Message
+from agentsgym.types import Answer, Message
 from agentsgym.types.foreign import scalar
 from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError, did_you_mean
 from agentsgym.types.text import cut, error_text
-from agentsgym.types.tool_actions import ToolAction, results
 
 logger = logging.getLogger(__name__)
 
@@ -84,17 +83,16 @@ class ToolEnv(MultistepEnv):
         return "\n".join(message["content"] for message in state.get("results", ()))
 
     def _step_episode(
-        self, session_id: str, state: dict[str, Any], action: str
+        self, session_id: str, state: dict[str, Any], action: Answer
     ) -> tuple[dict[str, Any], float, bool, dict[str, Any]]:
-        called = ToolAction.of_text(action)
-        if not called.attempted:
-            grade = self.grade(state, called.content)
-            info: dict[str, Any] = {"metrics": called.metrics(0)}
+        if not action.attempted:
+            grade = self.grade(state, action.text)
+            info: dict[str, Any] = {"metrics": action.metrics(0)}
             if isinstance(scalar(grade), bool):
                 info["win"] = grade
             return {**state, "results": []}, grade, True, info
-        texts, executed = [], 0
-        for call in called.calls:
+        results, executed = [], 0
+        for call in action.calls:
             try:
                 text = self._run(state, call["name"], call["arguments"])
                 executed += 1
@@ -104,12 +102,12 @@ class ToolEnv(MultistepEnv):
                 logger.debug("%s: the tool %s failed", self.name, call["name"], exc_info=True)
                 kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
                 text = f"Error: {kind}{error_text(error)}"
-            texts.append(cut(text, self.config.result_characters))
-        answers = results(called, texts)
-        if called.unread:
-            answers.append(Message("user", _said_of_unread(called)))
-        info = {"malformed": not called.calls, "metrics": called.metrics(executed)}
-        return {**state, "results": answers}, 0.0, False, info
+            text = cut(text, self.config.result_characters)
+            results.append(Message("tool", text, name=call["name"]))
+        if action.unread:
+            results.append(Message("user", _said_of_unread(action)))
+        info = {"malformed": not action.calls, "metrics": action.metrics(executed)}
+        return {**state, "results": results}, 0.0, False, info
 
     def _run(self, state: dict[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
         if name not in self._tools:
@@ -117,8 +115,8 @@ class ToolEnv(MultistepEnv):
         return self._tools[name].run(self, state, arguments, self.config.tool_seconds)
 
 
-def _said_of_unread(called: ToolAction) -> str:
+def _said_of_unread(action: Answer) -> str:
     """What the agent is told of calls that could not be read."""
-    ran = "; the others have results" if called.calls else ", so nothing ran"
-    which = f"{called.unread} of {called.attempted} calls could not be read"
+    ran = "; the others have results" if action.calls else ", so nothing ran"
+    which = f"{action.unread} of {action.attempted} calls could not be read"
     return f"Error: {which}{ran}. Write calls in the form of your tools."

@@ -5,14 +5,20 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.rollout.answers import StepAnswer, checked_text, read_answer
-from agentsgym.rollout.parsed_action import ParsedAction
-from agentsgym.rollout.session import Session, SessionError, clean_action
-from agentsgym.types import Episode, GenerationRequest, GenerationResult, ModelCall, Prompt, Step
+from agentsgym.rollout.session import Session, SessionError
+from agentsgym.types import (
+    Answer,
+    Episode,
+    GenerationRequest,
+    GenerationResult,
+    ModelCall,
+    Prompt,
+    Step,
+)
 from agentsgym.types.foreign import checked_number
-from agentsgym.types.messages import as_text, spoken
-from agentsgym.types.tool_actions import NO_ACT
+from agentsgym.types.messages import as_text
+from agentsgym.types.tool_actions import NO_ACT, plain_act
 
 logger = logging.getLogger(__name__)
 
@@ -40,17 +46,18 @@ def play_episode(session: Session) -> EpisodeGenerator:
     mistakes = 0
     stop_reason = yield from _observe(session)
     while stop_reason is None:
-        action = clean_action((yield session.request_action()))
-        parsed = session.read(action)
-        if not session.fits(action, parsed):
+        answer = session.read((yield session.request_action()))
+        if not session.fits(answer):
             session.tree.withdraw()
             stop_reason = OVER_BUDGET
             break
-        step = _take_step(session, action, parsed)
+        step = _take_step(session, answer)
         mistakes = mistakes + 1 if step.malformed else 0
         stop_reason = _stop_reason(session, step, mistakes)
         if stop_reason is None:
-            stop_reason = yield from _observe(session, parsed)
+            stop_reason = yield from _observe(
+                session, idle=session.acts and plain_act(answer) is None
+            )
     return finish(session, stop_reason)
 
 
@@ -67,15 +74,14 @@ def _write(session: Session, request: str) -> _NoteGenerator:
     of its own. None if the token budget has no room for it."""
     if not session.observe(request):
         return None
-    action = clean_action((yield session.request_action("reflection")))
-    parsed = session.read(action)
-    if not session.fits(action, parsed):
+    answer = session.read((yield session.request_action("reflection")))
+    if not session.fits(answer):
         session.tree.withdraw()
         return None
-    session.act(action, parsed)
+    session.act(answer)
     session.notes += 1
     return session.step(
-        parsed.text, reward=0.0, done=False, truncated=action.truncated, kind="reflection"
+        answer.text, reward=0.0, done=False, truncated=answer.truncated, kind="reflection"
     )
 
 
@@ -113,13 +119,13 @@ def last_answer(session: Session) -> str:
 
 
 def _observe(
-    session: Session, parsed: ParsedAction | None = None
+    session: Session, *, idle: bool = False
 ) -> Generator[GenerationRequest, GenerationResult, str | None]:
-    """Get the next prompt from the environment, if the last action was valid; return a stop reason
-    if the budget has no room. A prompt that would pass the context limit opens a new conversation,
-    after a note in the old one."""
+    """Get the next prompt from the environment, unless it was `idle` because it got no action;
+    return a stop reason if the budget has no room. A prompt that would pass the context limit opens
+    a new conversation, after a note in the old one."""
     prompt: Any = NO_ACT
-    if parsed is None or parsed.valid:
+    if not idle:
         prompt = session.host._format_prompt(session.state, session.acted)
     if isinstance(prompt, ModelCall):
         return _observe_call(session, prompt)
@@ -146,8 +152,9 @@ def _observe_call(session: Session, call: Prompt) -> str | None:
     while True:
         try:
             return None if session.observe(call) else OVER_BUDGET
-        except CallRefused as refused:
-            answer = read_answer(env._step_episode(sid, session.state, refused.to_json()))
+        except ValueError as error:
+            refused = Answer.refused(str(error))
+            answer = read_answer(env._step_episode(sid, session.state, refused))
         env.active_states[sid] = answer.state
         if session.acted:
             _answer_again(session, answer)
@@ -180,14 +187,14 @@ def _go_on(
     return None if session.observe("\n\n".join(filter(None, parts))) else OVER_BUDGET
 
 
-def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction) -> Step:
+def _take_step(session: Session, said: Answer) -> Step:
     env, sid = session.host, session.session_id
-    tokens = session.act(action, parsed)
-    text = parsed.text if session.call is None else session.answer(action).to_json()
+    tokens = session.act(said)
+    action = session.action_of(said)
     played = (step for step in reversed(session.steps) if step.kind == "action")
     anchor = next((step.info.get("anchor") for step in played), None)
-    if parsed.valid:
-        answer = read_answer(env._step_episode(sid, env.active_states[sid], text))
+    if action is not None:
+        answer = read_answer(env._step_episode(sid, env.active_states[sid], action))
     else:
         answer = StepAnswer(session.state, 0.0, False, True, {"anchor": anchor})
     env.active_states[sid] = answer.state
@@ -195,22 +202,20 @@ def _take_step(session: Session, action: GenerationResult, parsed: ParsedAction)
         _replace_rewards(session, answer.step_rewards)
     penalty = env.config.malformed_penalty if answer.malformed else 0.0
     return session.step(
-        parsed.text if session.call is None else spoken(parsed.message),
+        action if isinstance(action, str) else None,
         reward=checked_number(answer.reward - penalty, "reward"),
         done=answer.done,
-        info=_with_metrics(answer.info, parsed),
+        info=_with_metrics(answer.info, session.call_metrics(said)),
         malformed=answer.malformed,
-        truncated=action.truncated,
+        truncated=said.truncated,
         anchor=anchor,
         token_rewards=_token_rewards(session, answer.token_rewards, tokens),
         penalty=penalty,
     )
 
 
-def _with_metrics(info: Mapping[str, Any], parsed: ParsedAction) -> Mapping[str, Any]:
-    if not parsed.metrics:
-        return info
-    return {**info, "metrics": {**info.get("metrics", {}), **parsed.metrics}}
+def _with_metrics(info: Mapping[str, Any], more: Mapping[str, float]) -> Mapping[str, Any]:
+    return {**info, "metrics": {**info.get("metrics", {}), **more}} if more else info
 
 
 def _replace_rewards(session: Session, rewards: Sequence[float]) -> None:

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
-from agentsgym.rollout.parsed_action import ParsedAction, following, plain_action, tool_action
 from agentsgym.tokens import Tree
 from agentsgym.types import (
     ActionKind,
+    Answer,
     Episode,
     GenerationRequest,
     GenerationResult,
@@ -25,10 +24,10 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
-from agentsgym.types.messages import count_calls
+from agentsgym.types.messages import count_calls, spoken
 from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
-from agentsgym.types.tool_actions import ToolAction
+from agentsgym.types.tool_actions import acting, plain_act, said
 
 
 class SessionError(RuntimeError):
@@ -130,18 +129,28 @@ class Session:
             self.tree.restart()
 
     def told(self, prompt: str | Sequence[Mapping[str, Any]]) -> list[Message]:
-        """What the environment says in the running conversation."""
-        return [_clean_message(message) for message in following(prompt, self.messages)]
+        """What the environment says in the running conversation. The k-th message of the role tool
+        answers the k-th call of the answer before it, and a text answers each of the calls."""
+        calls = self.messages[-1].tool_calls if self.messages else ()
+        if isinstance(prompt, str):
+            named = [Message("tool", prompt, name=call["function"]["name"]) for call in calls]
+            prompt = named or [Message("user", prompt)]
+        numbers = iter([call["id"] for call in calls])
+        messages = []
+        for message in map(Message.of, prompt):
+            number = message.tool_call_id
+            if message.role == "tool" and number is None:
+                number = next(numbers, None)
+            text = clean_text(message.content)
+            messages.append(replace(message, content=text, tool_call_id=number))
+        return messages
 
     def observe(self, prompt: Prompt, most: int | None = None) -> bool:
         """Add what the environment says if the budget leaves room for an answer, and the context
         then has at most `most` tokens; otherwise nothing is added and the result is False. Raises
-        CallRefused, with nothing added, for a call that the agent can't be shown."""
+        ValueError, with nothing added, for a call that the agent can't be shown."""
         if isinstance(prompt, ModelCall):
-            try:
-                self.call = self.tree.call(prompt)
-            except ValueError as error:
-                raise CallRefused(str(error)) from error
+            self.call = self.tree.call(prompt)
         else:
             system = self.env.config.system_prompt if not self.messages else None
             opening = [] if system is None else [Message("system", clean_text(system))]
@@ -159,24 +168,44 @@ class Session:
             return len(self.tree.context)
         return sum(len(message.content) for message in self.messages) // 4
 
-    def read(self, action: GenerationResult) -> ParsedAction:
-        """What an action says."""
-        if self.call is not None and action.token_ids is not None:
-            parsed = self.tree.answer(action, self.call)
-            called = ToolAction.of_message(parsed.message, parsed.attempted)
-            metrics = called.metrics() if self.call.tools else {}
-            return ParsedAction(parsed.message, action.text, metrics=metrics)
-        tools = self.env.tool_schemas if self.call is None else self.call.tools
-        if not tools:
-            return plain_action(action)
-        calls = count_calls(self.messages)
-        acts = self.call is None and self.env.config.action_form == "tool"
-        return tool_action(action, self.tree.codec, self.action_kind, calls, acts=acts)
+    @property
+    def acts(self) -> bool:
+        """Whether the agent says its actions as calls of the tool `act`."""
+        return self.call is None and self.env.config.action_form == "tool"
 
-    def fits(self, action: GenerationResult, parsed: ParsedAction) -> bool:
-        """Whether the budget has room for an action. An engine's always fits, because it is cut."""
+    def read(self, result: GenerationResult) -> Answer:
+        """What the agent answers. Of sampled ids, the codec's parser says what a call is; words
+        that look like one are words. A text agent's are read by `said`, or, with
+        `action_form="tool"`, are the action of the call that a model would make."""
+        ids, codec, text = result.token_ids, self.tree.codec, clean_text(result.text)
+        tools = self.env.tool_schemas if self.call is None else self.call.tools
+        if ids is not None and codec is not None and (tools or self.call):
+            return Answer.of(result, *codec.answer(ids, count_calls(self.messages)))
+        if not tools or ids is not None or self.asks_for_note:
+            return Answer.of(result, Message("assistant", text))
+        reading = acting if self.acts else said
+        return Answer.of(result, reading(text, count_calls(self.messages)))
+
+    def action_of(self, answer: Answer) -> str | Answer | None:
+        """What the environment gets of an answer: its text; with tools, and in a program, the
+        answer; None if it is not the one call that `action_form="tool"` demands."""
+        if self.acts:
+            return plain_act(answer)
+        if self.call is None:
+            return answer if self.env.tool_schemas else answer.text
+        read = len(self.tree.context) - len(answer.token_ids or ())
+        return answer.to_call(self.call, max(0, read), self.env.tokenizer)
+
+    def call_metrics(self, answer: Answer) -> Mapping[str, float]:
+        """The numbers of an answer's calls, where the environment does not count them."""
+        if self.acts:
+            return answer.metrics(executed=int(plain_act(answer) is not None))
+        return answer.metrics() if self.call is not None and self.call.tools else {}
+
+    def fits(self, answer: Answer) -> bool:
+        """Whether the budget has room for an answer. An engine's always fits, because it is cut."""
         left = self.tokens_left()
-        return left is None or len(self.tree.ids_of(action, parsed.message)) <= left
+        return left is None or len(self.tree.ids_of(answer)) <= left
 
     def tokens_left(self) -> int | None:
         """How many more tokens the row may have; None without a limit."""
@@ -212,26 +241,20 @@ class Session:
             stop_token_ids=(*self.sampling.stop_token_ids, *(codec.ends if codec else ())),
         )
 
-    def act(self, action: GenerationResult, parsed: ParsedAction) -> int:
-        """Record the agent's action; return its number of agent tokens."""
-        self.sampled_tokens += len(action.token_ids or ())
-        return self.tree.act(action, parsed.message)
+    def act(self, answer: Answer) -> int:
+        """Record the agent's answer; return its number of agent tokens."""
+        self.sampled_tokens += len(answer.token_ids or ())
+        return self.tree.act(answer)
 
-    def step(self, said: str, **made: Any) -> Step:
-        """Add the step of the recorded action, which the environment got as `said`, with what it
-        made of it."""
+    def step(self, said: str | None = None, **made: Any) -> Step:
+        """Add the step of the recorded answer, which the environment got as `said` (None: as its
+        message says it), with what it made of it."""
         node = self.tree.taken()
         assert node.answer is not None
-        own = None if said == node.answer.content else said
+        own = None if said == spoken(node.answer) else said
         step = Step(len(self.steps), said=own, **node.recorded, **made)
         self.steps.append(step)
         return step
-
-    def answer(self, action: GenerationResult) -> ModelAnswer:
-        """The recorded action as the answer to the program's call."""
-        read = len(self.tree.context) - len(action.token_ids or ())
-        spelled_by = self.env.tokenizer if self.call and self.call.logprobs else None
-        return ModelAnswer.of(self.messages[-1], action, max(0, read), spelled_by)
 
     def where(self) -> str:
         """The position in the run, for error messages."""
@@ -239,14 +262,3 @@ class Session:
             f"{self.env.name}, session {self.session_id}, episode {self.episode}, "
             f"step {len(self.steps)}, task {short_repr(self.task_data)}"
         )
-
-
-def clean_action(action: GenerationResult) -> GenerationResult:
-    """The action without lone surrogates in its text; sampled ids do not change."""
-    text = clean_text(action.text)
-    return action if text is action.text else replace(action, text=text)
-
-
-def _clean_message(message: Message) -> Message:
-    text = clean_text(message.content)
-    return message if text is message.content else replace(message, content=text)

@@ -8,7 +8,7 @@ from agentsgym.tokens.codec import Codec, codec_for
 from agentsgym.tokens.plain import PlainCodec, end_of_text
 from agentsgym.tokens.template import LOOK_UP, TemplateFailed, calling
 from agentsgym.tokens.tree import Tree
-from agentsgym.types import GenerationResult, Message, Tokenizer
+from agentsgym.types import Answer, Message, Tokenizer
 
 _PLAIN = "Is it an animal?"
 _THOUGHT = "<think>\nhm\n</think>\n\nIs it an animal?"
@@ -64,7 +64,7 @@ def _only_appends(codec: Codec, answer: str) -> bool | None:
     try:
         tree.observe([Message("user", "Go.")])
         for step in range(3):
-            tree.act(GenerationResult.of_text(answer), Message("assistant", answer))
+            tree.act(Answer(Message("assistant", answer)))
             tree.observe([Message("user", f"No, {step}.")])
     except Exception:  # a template may refuse any conversation with any exception
         return None
@@ -105,7 +105,7 @@ def _are_read(codec: Codec, count: int) -> bool:
     """Whether calls are read as they were written."""
     message = calling("a\n<b>", count=count)[1]
     try:
-        read = codec.answer(codec.encode_answer(message)).message
+        read, _ = codec.answer(codec.encode_answer(message))
     except TemplateFailed:
         return False
     return read.tool_calls == message.tool_calls
@@ -118,7 +118,7 @@ def _rewritten_call(codec: Codec) -> str:
     for step in range(2):
         _, call, result = calling("a", step)
         ids = codec.encode_answer(call, ended=True)
-        messages += [codec.answer(ids, step).message, result]
+        messages += [codec.answer(ids, step)[0], result]
         bridge = codec.bridge(text, messages, ids)
         if bridge.delta is None:
             return bridge.rewrites

@@ -37,9 +37,9 @@ from agentsgym.tokens.template import (
     rewriting,
     template_source,
 )
-from agentsgym.tokens.tool_calls import CallReader, ParsedAnswer
-from agentsgym.types import Message, Tokenizer, ToolCall, ToolSchema
-from agentsgym.types.messages import ToolFunction
+from agentsgym.tokens.tool_calls import CallReader
+from agentsgym.types import Message, Tokenizer, ToolSchema
+from agentsgym.types.messages import tool_call
 
 logger = logging.getLogger(__name__)
 
@@ -144,14 +144,15 @@ class TemplateCodec:
         known = self._calls.format
         return known.families if known else "the tokenizer's response template"
 
-    def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
+    def answer(self, token_ids: Sequence[int], first: int = 0) -> tuple[Message, int]:
         """Sampled ids as a message: content, and the calls of tools in the model's own format,
-        numbered from `first`; of several only the first one if the template cannot show more."""
-        parsed = self._calls(token_ids, first)
-        calls = parsed.message.tool_calls
-        if len(calls) > 1 and not self._shows_several:
-            return replace(parsed, message=replace(parsed.message, tool_calls=calls[:1]))
-        return parsed
+        numbered from `first`; of several only the first one if the template cannot show more. And
+        how many more were begun."""
+        message, unread = self._calls(token_ids, first)
+        more = len(message.tool_calls) - 1
+        if more > 0 and not self._shows_several:
+            return replace(message, tool_calls=message.tool_calls[:1]), unread + more
+        return message, unread
 
     @cached_property
     def _shows_several(self) -> bool:
@@ -177,7 +178,8 @@ class TemplateCodec:
         closing = self.control.leading(self._after_calls(answered, 0, prompt=False))
         ending = "".join(token for token, _ in (closing if ended else closing[:-1]))
         ids = self.control.encode(written + ending)
-        if self.answer(ids).attempted != len(calls):
+        read, unread = self.answer(ids)
+        if len(read.tool_calls) + unread != len(calls):
             raise TemplateFailed("the chat template does not write all calls of an answer")
         return ids
 
@@ -304,8 +306,7 @@ class TemplateCodec:
         at = len(messages) - new - 1
         probe = Message("assistant", PROBE)
         if calls := messages[at].tool_calls:
-            function = ToolFunction(name=calls[-1]["function"]["name"], arguments={PROBE: 0})
-            last = ToolCall(type="function", id=calls[-1]["id"], function=function)
+            last = tool_call(calls[-1]["id"], calls[-1]["function"]["name"], {PROBE: 0})
             probe = replace(messages[at], tool_calls=(*calls[:-1], last))
         text = self.template.render([*messages[:at], probe, *messages[at + 1 :]], prompt=prompt)
         head, shown, tail = text.rpartition(PROBE)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.speech import ActionText
-from agentsgym.tokens.tool_calls import ParsedAnswer
 from agentsgym.tokens.tool_formats import FAMILIES
 from agentsgym.types import Message, Tokenizer, ToolSchema
 
@@ -80,9 +79,9 @@ class PlainCodec:
             raise ValueError(NO_TEMPLATE)
         return self
 
-    def answer(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
-        """Sampled ids as a message."""
-        return ParsedAnswer(Message("assistant", self._text(token_ids)))
+    def answer(self, token_ids: Sequence[int], first: int = 0) -> tuple[Message, int]:
+        """Sampled ids as a message, which calls no tools."""
+        return Message("assistant", self._text(token_ids)), 0
 
     def _joined(self, messages: Sequence[Message]) -> tuple[int, ...]:
         texts = (marked(one, self.control, self._verbatim).content for one in messages)

@@ -14,7 +14,8 @@ from jinja2.ext import Extension
 from jinja2.meta import find_undeclared_variables
 from jinja2.parser import Parser
 
-from agentsgym.types import Message, Tokenizer, ToolCall, ToolSchema
+from agentsgym.types import Message, Tokenizer, ToolSchema
+from agentsgym.types.messages import tool_call
 from agentsgym.types.text import visible
 
 logger = logging.getLogger(__name__)
@@ -301,15 +302,12 @@ def calling(argument: str | int = 0, first: int = 0, count: int = 1) -> list[Mes
     """A question, an answer that calls the tool `LOOK_UP` so many times, and the results. Calls are
     numbered from `first`. Around a number no template writes tokens of its own."""
     name = LOOK_UP["function"]["name"]
-    ids = [f"call{number:05d}" for number in range(first, first + count)]
-    calls: tuple[ToolCall, ...] = tuple(
-        {"type": "function", "id": one, "function": {"name": name, "arguments": {PROBE: argument}}}
-        for one in ids
-    )
+    numbers = range(first, first + count)
+    calls = tuple(tool_call(number, name, {PROBE: argument}) for number in numbers)
     return [
         Message("user", "Go."),
         Message("assistant", "", calls),
-        *(Message(role="tool", content=_RESULT, tool_call_id=one, name=name) for one in ids),
+        *(Message("tool", _RESULT, tool_call_id=call["id"], name=name) for call in calls),
     ]
 
 

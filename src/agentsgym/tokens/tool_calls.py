@@ -12,31 +12,21 @@ one malformed call makes it read none.
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from agentsgym.tokens.control import added_tokens
 from agentsgym.tokens.speech import BLOCKS, ActionText
 from agentsgym.tokens.tool_formats import INNER, format_of
-from agentsgym.tokens.tool_formats.reading import DECODER, ArgumentTypes, Call, Read, call_of
+from agentsgym.tokens.tool_formats.reading import DECODER, ArgumentTypes, Read, call_of
 from agentsgym.types import Message, ToolCall, ToolSchema
-from agentsgym.types.messages import ToolFunction
+from agentsgym.types.messages import tool_call
 from agentsgym.types.text import clean_text, map_texts
 
 # Noncharacters of Unicode: one that a text does not contain breaks up markers that it spells.
 _MARKS = tuple(map(chr, range(0xFDD2, 0xFDF0)))
 _THOUGHTS = (("<think>", "</think>"), *BLOCKS)
 _CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
-
-
-@dataclass(frozen=True, slots=True)
-class ParsedAnswer:
-    """A sampled answer as a message. `attempted` is the number of tool calls that it began; those
-    that could be read are the message's `tool_calls`."""
-
-    message: Message
-    attempted: int = 0
 
 
 class CallReader:
@@ -67,15 +57,16 @@ class CallReader:
         self._thoughts = [(known[a], known[b]) for a, b in _THOUGHTS if a in known and b in known]
         self.thinks = prompt.rstrip().endswith("<think>")  # already when it begins
 
-    def __call__(self, token_ids: Sequence[int], first: int = 0) -> ParsedAnswer:
-        """The answer as a message; its calls are numbered from `first`."""
+    def __call__(self, token_ids: Sequence[int], first: int = 0) -> tuple[Message, int]:
+        """The answer as a message, whose calls are numbered from `first`, and how many more it
+        began, which could not be read."""
         ids = self._text.without_end(token_ids)
         content, calls = self._cut(ids) if self.format else self._by_library(ids)
         read = [call for call in calls if call is not None]
         if not read:
-            return ParsedAnswer(Message("assistant", self._text(ids)), len(calls))
+            return Message("assistant", self._text(ids)), len(calls)
         numbered = tuple(_numbered(call, first + n) for n, call in enumerate(read))
-        return ParsedAnswer(Message("assistant", content.strip(), numbered), len(calls))
+        return Message("assistant", content.strip(), numbered), len(calls) - len(read)
 
     def _cut(self, ids: list[int]) -> tuple[str, Read]:
         """The text outside calls, and the calls."""
@@ -90,7 +81,7 @@ class CallReader:
     def _between_ids(self, ids: list[int]) -> tuple[str, Read]:
         """The calls between marker tokens, after the agent's thoughts."""
         at = self._after_thoughts(ids)
-        outside, calls = ids[:at], list[Call | None]()
+        outside, calls = ids[:at], Read()
         while at < len(ids):
             if ids[at] != self._ids[0]:
                 outside.append(ids[at])
@@ -113,7 +104,7 @@ class CallReader:
 
     def _between_words(self, text: str) -> tuple[str, Read]:
         """The calls between markers that are ordinary text."""
-        calls = list[Call | None]()
+        calls = Read()
         at = 0
         if self.thinks or "<think>" in text.partition(self._opener)[0]:
             at = text.find("</think>")
@@ -130,7 +121,7 @@ class CallReader:
 
     def _in_messages(self, ids: list[int]) -> Read:
         """The calls of messages to a function."""
-        calls = list[Call | None]()
+        calls = Read()
         for header, body in self._text.messages(ids):
             if to := re.search(r"to=functions\.([^\s<]+)", header):
                 calls += self._read(to[1] + self._tokenizer.decode(body))
@@ -162,7 +153,7 @@ class CallReader:
         assert self.format is not None
         try:
             calls = self.format.read(body, self._types)
-            return [call and Call(*map_texts(call, partial(_cleaned, mark))) for call in calls]
+            return [call and map_texts(call, partial(_cleaned, mark)) for call in calls]
         except (ValueError, RecursionError):
             return [None]
 
@@ -184,12 +175,11 @@ def _cleaned(mark: str, text: str) -> str:
     return clean_text(text.replace(mark, ""))
 
 
-def _numbered(call: Call, number: int) -> ToolCall:
-    """The call as a message has it. It keeps an id that the agent sampled; else nine letters and
-    digits are what every template takes."""
-    call_id = call.call_id if _CALL_ID.fullmatch(call.call_id) else f"call{number:05d}"
-    function = ToolFunction(name=call.name, arguments=call.arguments)
-    return {"type": "function", "id": call_id, "function": function}
+def _numbered(call: ToolCall, number: int) -> ToolCall:
+    """The call as a message has it. It keeps an id that the agent sampled, if it is one of nine
+    letters and digits, which every template takes."""
+    own = call["id"] if _CALL_ID.fullmatch(call["id"]) else number
+    return tool_call(own, **call["function"])
 
 
 def _after_json(text: str, begin: int) -> int:

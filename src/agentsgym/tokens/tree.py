@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.folding import folded
-from agentsgym.tokens.tool_calls import ParsedAnswer
-from agentsgym.types import GenerationResult, Message, ModelCall, ToolSchema
-from agentsgym.types.messages import count_calls
+from agentsgym.types import Answer, Message, ModelCall, ToolSchema
 
 REASONS = {
     "history": "earlier turns were changed or dropped",
@@ -225,32 +223,21 @@ class Tree:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def ids_of(self, action: GenerationResult, message: Message) -> tuple[int, ...]:
-        """An action's token ids: its sampled ids, or the encoded text of a text agent, which calls
-        tools if its `message` says so."""
-        if action.token_ids is not None:
-            return action.token_ids
-        if self.codec is None:
-            return ()
-        if message.tool_calls:
-            return self.codec.encode_answer(message)
-        return self.codec.encode_action(action.text)
+    def ids_of(self, answer: Answer) -> tuple[int, ...]:
+        """The token ids of an answer: those that were sampled, or a text agent's encoded words."""
+        if answer.token_ids is not None:
+            return answer.token_ids
+        return () if self.codec is None else self.codec.encode_answer(answer.message)
 
-    def answer(self, action: GenerationResult, call: ModelCall) -> ParsedAnswer:
-        """The answer to `call` as the program gets it."""
-        if action.token_ids is None or self.codec is None:
-            return ParsedAnswer(Message("assistant", action.text))
-        return self.codec.answer(action.token_ids, count_calls(call.messages))
-
-    def act(self, action: GenerationResult, message: Message) -> int:
-        """Answer what is read; `message` is the action as its conversation has it. Returns its
-        number of tokens."""
+    def act(self, answer: Answer) -> int:
+        """Answer what is read. Returns the number of tokens."""
         node = self.answered = self.pending
         assert node is not None
-        ids = () if self.codec is None else self.ids_of(action, message)
-        node.answer, node.sampled = message, action.token_ids is not None
-        node.policy_version = action.policy_version
-        self.pending, self._after = None, self.add(node, ids, action.logprobs)
+        ids = () if self.codec is None else self.ids_of(answer)
+        message = node.answer = answer.message
+        node.sampled = answer.token_ids is not None
+        node.policy_version = answer.policy_version
+        self.pending, self._after = None, self.add(node, ids, answer.logprobs)
         self.messages.append(message)
         self._known = len(self.messages)
         if self._call is not None:

@@ -1,5 +1,6 @@
 """The nouns of the library and the protocols that all packages share. Imports no other one."""
 
+from agentsgym.types.answers import Answer
 from agentsgym.types.batch import RolloutBatch, pad_id
 from agentsgym.types.messages import Message, ToolCall, ToolSchema
 from agentsgym.types.names import (
@@ -48,6 +49,7 @@ from agentsgym.types.trials import EpisodeOutcome, TrialInfo
 __all__ = [
     "ActionKind",
     "Agent",
+    "Answer",
     "Engine",
     "EngineAgent",
     "EngineStats",

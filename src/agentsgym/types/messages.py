@@ -22,6 +22,13 @@ class ToolCall(TypedDict):
     function: ToolFunction
 
 
+def tool_call(call: int | str, name: str, arguments: dict[str, Any]) -> ToolCall:
+    """The call with this id, or of this number; of a number an id is made that all templates
+    take."""
+    call_id = f"call{call:05d}" if isinstance(call, int) else call
+    return {"type": "function", "id": call_id, "function": {"name": name, "arguments": arguments}}
+
+
 ToolSchema = Mapping[str, Any]
 """A tool as OpenAI and chat templates describe it: `{"type": "function", "function": {"name": …,
 "description": …, "parameters": JSON schema}}`."""
@@ -88,9 +95,11 @@ def count_calls(messages: Sequence[Message]) -> int:
 
 
 def spoken(message: Message) -> str:
-    """A message's text, and its tool calls as JSON."""
-    calls = [json.dumps(call["function"]) for call in message.tool_calls]
-    return "\n".join([message.content, *calls]) if calls else message.content
+    """A message's text, and each of its tool calls as a line of JSON."""
+    if not message.tool_calls:
+        return message.content
+    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.tool_calls]
+    return "\n".join([message.content, *calls] if message.content else calls)
 
 
 def as_text(messages: Sequence[Message]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentsgym.types.foreign import truth
-from agentsgym.types.messages import Message, ToolSchema, as_text
+from agentsgym.types.messages import Message, ToolSchema, as_text, spoken
 from agentsgym.types.rows import Floats, Row, StepSpan, chains, equal, joined
 
 ActionKind = Literal["action", "reflection"]
@@ -32,7 +32,7 @@ class Step:
 
     `index` counts from 0 within the episode. `kind` "reflection" marks what is no action of the
     game: a reflection after the episode, or a note in it (`context_limit`). `said` is the action as
-    the environment got it, if it is not the answer's text.
+    the environment got it, if it is not what the answer says.
     The `reward` of an episode's last step includes the part of `_calculate_reward`'s result that
     exceeds the sum of the steps. `penalty` is what the `reward` lost because the action was
     malformed. `anchor` is the environment's key for the state before the step, or None.
@@ -74,7 +74,7 @@ class Step:
         """The action as the environment got it."""
         if self.said is not None:
             return self.said
-        return "" if self.answer is None else self.answer.content
+        return "" if self.answer is None else spoken(self.answer)
 
     @property
     def turn(self) -> tuple[Message, ...]:

@@ -104,11 +104,6 @@ class GenerationResult:
         """The answer of an agent that only returns text."""
         return cls(session_id, None, None, text)
 
-    @property
-    def truncated(self) -> bool:
-        """Whether the token cap cut the action off."""
-        return self.finish_reason == "length"
-
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:

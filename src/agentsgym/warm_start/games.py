@@ -13,7 +13,7 @@ from agentsgym.rollout import play
 from agentsgym.tokens import Codec, Tree
 from agentsgym.types import (
     Agent,
-    GenerationResult,
+    Answer,
     Rollout,
     RolloutRequest,
     Step,
@@ -173,5 +173,5 @@ def _rewritten(tree: Tree, step: Step, number: int) -> Step:
     if step.parent is None:
         tree.restart(step.begins)
     tree.observe(step.messages)
-    tree.act(GenerationResult.of_text(step.answer.content), step.answer)
+    tree.act(Answer(step.answer))
     return replace(step, **tree.taken().recorded | {"tools": step.tools})

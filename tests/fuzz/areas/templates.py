@@ -1,12 +1,12 @@
 """Chat templates of every habit, with contents that try to forge turns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from agentsgym.tokens import codec_for
-from agentsgym.types import GenerationResult, Message, Rollout
+from agentsgym.types import Answer, Message, Rollout
 from fuzz.oracle import Area, refused_with
 from fuzz.values import TEXTS
 from helpers import build_tokenizer
@@ -94,14 +94,12 @@ def _play(record: Recorded, tokenizer: Any, case: TemplateCase) -> tuple[list[An
             record.tree.observe([Message("user", text)])
             continue
         contexts.append(list(record.tree.context))
+        answer = Answer(Message("assistant", text))
         if case.sampled:
             ids = (*tokenizer.encode("abc"), tokenizer.eos_token_id)
-            action = GenerationResult("", ids, (-1.0,) * len(ids), text)
-        else:
-            action = GenerationResult.of_text(text)
-        message = Message("assistant", text)
-        actions.append(list(record.tree.ids_of(action, message)))
-        record.act(action, message)
+            answer = replace(answer, token_ids=ids, logprobs=(-1.0,) * len(ids))
+        actions.append(list(record.tree.ids_of(answer)))
+        record.act(answer)
     return contexts, actions
 
 

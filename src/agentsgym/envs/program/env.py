@@ -13,8 +13,8 @@ from agentsgym.envs.extras import ensure
 from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun, program_server
 from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
 from agentsgym.envs.task_file import TaskFile
-from agentsgym.generation.serving.calls import ModelAnswer, reply_from_json
-from agentsgym.types import ModelCall, TrialInfo
+from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.types import Answer, ModelCall, TrialInfo
 from agentsgym.types.foreign import checked_number, listed, number
 from agentsgym.types.names import ConfigError, import_from_here, import_path
 from agentsgym.types.text import short_repr
@@ -150,15 +150,15 @@ class ProgramEnv(ListedTasks):
         return state.call
 
     def _step_episode(
-        self, session_id: str, state: ProgramState, action: str
+        self, session_id: str, state: ProgramState, action: Answer
     ) -> tuple[ProgramState, float, bool, dict[str, Any]]:
-        run, reply = state.run, reply_from_json(action)
-        run.reply(reply)
-        answered = len(state.posted) + isinstance(reply, ModelAnswer)
+        run, refused = state.run, action.error
+        run.reply(action if refused is None else CallRefused(refused))
+        answered = len(state.posted) + (refused is None)
         event = self._next(run, state.until, answered)
         if not answered:  # each call so far was refused
             if isinstance(event, ProgramEnd):
-                raise ProgramFailed(f"the program ended, and its calls were refused: {reply}")
+                raise ProgramFailed(f"the program ended, and its calls were refused: {refused}")
             return replace(state, call=event), 0.0, False, {}
         posted = run.rewards(answered)
         if isinstance(event, ModelCall):

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym import keeper
-from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
-from agentsgym.types import ModelCall, TrialInfo
+from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.types import Answer, ModelCall, TrialInfo
 from agentsgym.types.text import clean_text
 
 MOST_OUTPUT = 20_000
@@ -104,7 +104,7 @@ class _Open:
     """A call that waits for its answer."""
 
     call: ModelCall
-    answer: "asyncio.Future[ModelAnswer]"
+    answer: "asyncio.Future[Answer]"
     loop: asyncio.AbstractEventLoop
 
 
@@ -125,7 +125,7 @@ class ProgramRun:
 
     # -- in the endpoint's event loop ------------------------------------------------------------
 
-    async def answer(self, call: ModelCall) -> ModelAnswer:
+    async def answer(self, call: ModelCall) -> Answer:
         """The answer to a call of the program. Raises CallRefused once the run is over."""
         loop = asyncio.get_running_loop()
         waiting = _Open(call, loop.create_future(), loop)
@@ -146,10 +146,10 @@ class ProgramRun:
                 raise CallRefused("there is no answered call yet that a reward could belong to")
             self._rewards[-1] += value
 
-    def _deliver(self, waiting: _Open, answer: ModelAnswer | CallRefused) -> None:
+    def _deliver(self, waiting: _Open, answer: Answer | CallRefused) -> None:
         """Answer or refuse a call. From now on rewards belong to it, no earlier: the program may
         still post one for the answer that it has."""
-        if isinstance(answer, ModelAnswer):
+        if isinstance(answer, Answer):
             with self._lock:
                 self._rewards.append(0.0)
         _settle(waiting.answer, answer)
@@ -198,7 +198,7 @@ class ProgramRun:
                 return event.call
         return self._end
 
-    def reply(self, answer: ModelAnswer | CallRefused) -> None:
+    def reply(self, answer: Answer | CallRefused) -> None:
         """Answer or refuse the call that `next_event` returned last."""
         waiting = self._answering
         if waiting is not None:
@@ -275,7 +275,7 @@ async def _wait_for(result: Any) -> Any:
     return await result
 
 
-def _settle(future: "asyncio.Future[ModelAnswer]", answer: ModelAnswer | CallRefused) -> None:
+def _settle(future: "asyncio.Future[Answer]", answer: Answer | CallRefused) -> None:
     if future.done():
         return
     if isinstance(answer, CallRefused):
@@ -317,7 +317,7 @@ class ProgramServer:
         self._run(key)
         return ()
 
-    async def answer(self, key: str, call: ModelCall) -> ModelAnswer:
+    async def answer(self, key: str, call: ModelCall) -> Answer:
         """The answer of the model that is trained."""
         return await self._run(key).answer(call)
 

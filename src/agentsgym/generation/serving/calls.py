@@ -1,48 +1,9 @@
-"""What stands behind the endpoint: the protocol of a backend, its answers, and its refusals."""
+"""What stands behind the endpoint: the protocol of a backend, and its refusals."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, Self
+from typing import Protocol
 
-from agentsgym.types import GenerationResult, Message, ModelCall, Tokenizer
-
-Ending = Literal["stop", "length", "tool_calls"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelAnswer:
-    """The answer to a call: the assistant's `message`, why it ended, and how many tokens were read
-    and sampled; for a call that asks for them, the sampled tokens and their `logprobs`."""
-
-    message: Message
-    ending: Ending
-    prompt_tokens: int
-    completion_tokens: int
-    logprobs: Sequence[tuple[str, float]] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        message: Message,
-        result: GenerationResult,
-        prompt_tokens: int,
-        tokenizer: Tokenizer | None = None,
-    ) -> Self:
-        """The answer that `message` makes of an engine's result; with its log-probabilities if
-        there is a `tokenizer` to spell them."""
-        ending: Ending = "tool_calls" if message.tool_calls else "stop"
-        ids, logprobs = result.token_ids or (), None
-        if tokenizer is not None and result.logprobs is not None:
-            words = [tokenizer.decode([token]) for token in ids]
-            logprobs = list(zip(words, result.logprobs, strict=True))
-        ending = "length" if result.truncated else ending
-        return cls(message, ending, prompt_tokens, len(ids), logprobs)
-
-    def to_json(self) -> str:
-        """The answer as a JSON text."""
-        own = {name: getattr(self, name) for name in self.__slots__}
-        return json.dumps(own | {"message": self.message.to_dict()})
+from agentsgym.types import Answer, ModelCall
 
 
 class CallRefused(Exception):
@@ -63,18 +24,6 @@ class CallRefused(Exception):
         self.code = code
         self.param = param
 
-    def to_json(self) -> str:
-        """The message as a JSON text."""
-        return json.dumps({"refused": str(self)})
-
-
-def reply_from_json(text: str) -> ModelAnswer | CallRefused:
-    """The answer, or the refusal, that `to_json` wrote."""
-    parts = json.loads(text)
-    if "refused" in parts:
-        return CallRefused(parts["refused"])
-    return ModelAnswer(**parts | {"message": Message.of(parts["message"])})
-
 
 class Backend(Protocol):
     """What answers the calls. `key` is the client's bearer key, "" without one. Each method raises
@@ -84,7 +33,7 @@ class Backend(Protocol):
         """The names of the models; any other name of a call is refused, unless there are none."""
         ...
 
-    async def answer(self, key: str, call: ModelCall) -> ModelAnswer:
+    async def answer(self, key: str, call: ModelCall) -> Answer:
         """Answer a call. If the client disconnects, the coroutine goes on and its answer waits for
         the client's next try."""
         ...

@@ -62,7 +62,7 @@ class ChatBody(CallBody):
             "index": 0,
             "message": message,
             "logprobs": _logprobs(reply),
-            "finish_reason": reply.answer.ending,
+            "finish_reason": reply.ending,
         }
         return {**_head(reply, "chat.completion"), "choices": [choice], "usage": _usage(reply)}
 
@@ -83,7 +83,7 @@ class ChatBody(CallBody):
             yield chunk({"tool_calls": [begun]})
             text = function["arguments"]
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
-        yield chunk({}, reply.answer.ending)
+        yield chunk({}, reply.ending)
         if self.stream_options and self.stream_options.include_usage:
             yield wire.event({**head, "choices": [], "usage": _usage(reply)})
         yield b"data: [DONE]\n\n"
@@ -106,7 +106,7 @@ def _calls(reply: Reply) -> list[JsonObject]:
 
 
 def _logprobs(reply: Reply) -> JsonObject | None:
-    return None if reply.answer.logprobs is None else {"content": reply.logprobs}
+    return None if reply.answer.words is None else {"content": reply.logprobs}
 
 
 def _usage(reply: Reply) -> JsonObject:

@@ -7,11 +7,11 @@ from typing import Any
 
 from agentsgym.generation.serving.batcher import Batcher
 from agentsgym.generation.serving.beside import beside_the_loop
-from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
+from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.tokens.codec import TemplateCodec
 from agentsgym.tokens.folding import folded
-from agentsgym.types import GenerationRequest, GenerationResult, ModelCall, SamplingParams
+from agentsgym.types import Answer, GenerationRequest, GenerationResult, ModelCall, SamplingParams
 from agentsgym.types.messages import count_calls
 from agentsgym.types.requests import context_overflow, is_context_overflow
 
@@ -71,7 +71,7 @@ class EngineBackend:
         self.check(key)
         return [self.facts.name]
 
-    async def answer(self, key: str, call: ModelCall) -> ModelAnswer:
+    async def answer(self, key: str, call: ModelCall) -> Answer:
         """Sample an answer to the rendered conversation."""
         self.check(key)
         try:
@@ -82,9 +82,8 @@ class EngineBackend:
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
         sampling = SamplingParams(most, stop=call.stop, stop_token_ids=codec.ends)
         result = await self.sample(GenerationRequest("", context, sampling, new_seed()))
-        parsed = codec.answer(result.token_ids or (), count_calls(call.messages))
-        spelled_by = self._tokenizer if call.logprobs else None
-        return ModelAnswer.of(parsed.message, result, len(context), spelled_by)
+        said = codec.answer(result.token_ids or (), count_calls(call.messages))
+        return Answer.of(result, *said).to_call(call, len(context), self._tokenizer)
 
     def _read(self, call: ModelCall) -> tuple[Codec, tuple[int, ...]]:
         """The codec with the call's tools, and the ids of the conversation. Raises ValueError, and

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentsgym.generation.serving.calls import ModelAnswer
+from agentsgym.types import Answer
 
 _PER_KEY = 64  # answers that are kept for a key; the oldest go
 _KEYS = 4096  # a backend that takes any key gets no more
@@ -24,7 +24,7 @@ _KEYS = 4096  # a backend that takes any key gets no more
 class CallTask:
     """A call of the backend: the task that answers, and what its replies have in common."""
 
-    task: asyncio.Task[ModelAnswer]
+    task: asyncio.Task[Answer]
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -40,7 +40,7 @@ class Exchanges:
         key: str,
         headers: Mapping[str, str],
         body: bytes,
-        answer: Callable[[], Coroutine[Any, Any, ModelAnswer]],
+        answer: Callable[[], Coroutine[Any, Any, Answer]],
     ) -> CallTask:
         """The call that a request of the client with this `key` repeats, or a new one. Of several
         with the same body it repeats the last."""
@@ -57,7 +57,7 @@ class Exchanges:
         if len(kept) > _PER_KEY:
             kept.popitem(last=False)
 
-        def drop_failed(task: asyncio.Task[ModelAnswer]) -> None:
+        def drop_failed(task: asyncio.Task[Answer]) -> None:
             # The error is read in any case: asyncio logs those that nobody read.
             if (task.cancelled() or task.exception()) and kept.get(name) is made:
                 del kept[name]

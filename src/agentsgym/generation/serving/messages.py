@@ -120,7 +120,7 @@ class MessagesBody(CallBody):
             "role": "assistant",
             "model": reply.model,
             "content": [*text, *calls],
-            "stop_reason": _STOP_REASONS[reply.answer.ending],
+            "stop_reason": _STOP_REASONS[reply.ending],
             "stop_sequence": None,
             "usage": {"input_tokens": read, "output_tokens": written},
         }

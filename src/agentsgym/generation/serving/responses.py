@@ -69,7 +69,7 @@ class ResponsesBody(CallBody):
 
     def answer(self, reply: Reply) -> JsonObject:
         """The body of the answer."""
-        cut = reply.answer.ending == "length"
+        cut = reply.ending == "length"
         read, written = reply.tokens
         return {
             "id": f"resp_{reply.id}",
@@ -135,7 +135,7 @@ class ResponsesBody(CallBody):
 
 
 def _status(reply: Reply) -> str:
-    return "incomplete" if reply.answer.ending == "length" else "completed"
+    return "incomplete" if reply.ending == "length" else "completed"
 
 
 def _item_events(index: int, item: JsonObject) -> Iterator[tuple[str, JsonObject]]:

@@ -23,9 +23,9 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from agentsgym.generation.serving.calls import CallRefused, ModelAnswer
-from agentsgym.types import Message, ModelCall, ToolCall, ToolSchema
-from agentsgym.types.messages import ToolFunction
+from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.types import Answer, Message, ModelCall, ToolCall, ToolSchema
+from agentsgym.types.messages import tool_call
 
 logger = logging.getLogger(__name__)
 
@@ -146,8 +146,7 @@ class Called(Body):
 
     def tool_call(self) -> ToolCall:
         """The call as messages have it."""
-        function = ToolFunction(name=self.name, arguments=self.arguments)
-        return ToolCall(type="function", id=self.id, function=function)
+        return tool_call(self.id, self.name, self.arguments)
 
 
 class _Tool(Body):
@@ -318,12 +317,19 @@ class Reply:
     id: str
     created: int
     model: str
-    answer: ModelAnswer
+    answer: Answer
 
     @property
     def text(self) -> str:
         """What the model wrote beside its calls."""
-        return self.answer.message.content
+        return self.answer.text
+
+    @property
+    def ending(self) -> str:
+        """Why it ended: "length", "tool_calls" or "stop"."""
+        if self.answer.truncated:
+            return "length"
+        return "tool_calls" if self.answer.message.tool_calls else "stop"
 
     @property
     def calls(self) -> list[tuple[str, str, JsonObject]]:
@@ -335,8 +341,9 @@ class Reply:
 
     @property
     def logprobs(self) -> list[JsonObject]:
-        """The log-probability of each sampled token, as OpenAI's APIs have it. A token that is a
-        part of a character has no bytes."""
+        """The log-probability of each sampled token, as OpenAI's APIs have it, if the call asks for
+        them. A token that is a part of a character has no bytes."""
+        words = self.answer.words or ()
         return [
             {
                 "token": text,
@@ -344,13 +351,13 @@ class Reply:
                 "bytes": None if "\ufffd" in text else list(text.encode()),
                 "top_logprobs": [],
             }
-            for text, value in self.answer.logprobs or ()
+            for text, value in zip(words, self.answer.logprobs or (), strict=False)
         ]
 
     @property
     def tokens(self) -> tuple[int, int]:
         """How many were read and how many written."""
-        return self.answer.prompt_tokens, self.answer.completion_tokens
+        return self.answer.prompt_tokens, len(self.answer.token_ids or ())
 
 
 def to_json(value: Any) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.processes import worker
 from agentsgym.rollout.processes.worker import Worker, WorkerError, WorkerLost, least_busy
-from agentsgym.types import TrialInfo
+from agentsgym.types import Answer, TrialInfo
 from agentsgym.types.names import ConfigError
 
 _HERE_ONLY = frozenset({"tokenizer", "codec", "active_states", "active_sessions"})
@@ -36,11 +36,11 @@ class ProcessState:
     session_id: str
     task_data: Mapping[str, Any]
     trial: TrialInfo
-    played: tuple[tuple[str, ...], ...] = ((),)
+    played: tuple[tuple[str | Answer, ...], ...] = ((),)
     prompt: str | None = field(default=None, compare=False, repr=False)
 
     @property
-    def actions(self) -> tuple[str, ...]:
+    def actions(self) -> tuple[str | Answer, ...]:
         """The running episode's actions."""
         return self.played[-1]
 
@@ -108,7 +108,7 @@ class ProcessEnv(MultistepEnv):
         return state.prompt
 
     def _step_episode(
-        self, session_id: str, state: ProcessState, action: str
+        self, session_id: str, state: ProcessState, action: str | Answer
     ) -> tuple[ProcessState, float, bool, dict[str, Any]]:
         reward, done, info, prompt = self._request(state, "step", action)
         played = (*state.played[:-1], (*state.actions, action))

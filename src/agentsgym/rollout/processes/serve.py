@@ -23,7 +23,7 @@ import dill  # type: ignore[import-untyped]
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.trial import begin_state, end_state
-from agentsgym.types import TrialInfo
+from agentsgym.types import Answer, TrialInfo
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class ServedSession:
         self.begin(trial)
         return self.prompt()
 
-    def step(self, action: str) -> tuple[Any, ...]:
+    def step(self, action: str | Answer) -> tuple[Any, ...]:
         """Take an action; returns (reward, done, info) and the next prompt, so that a step is one
         request."""
         state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
@@ -109,7 +109,7 @@ class Server:
         session_id: str,
         task_data: Any,
         trial: TrialInfo,
-        played: Sequence[Sequence[str]],
+        played: Sequence[Sequence[str | Answer]],
     ) -> None:
         """Play a session up to the state after `played`, its actions episode by episode; `trial` is
         the running episode's."""

@@ -303,6 +303,6 @@ def _message_of(data: dict[str, Any]) -> Message:
     if calls is None:
         return Message(**data)
     try:
-        return Message(**data, tool_calls=tuple(checked_calls(_json_of(calls))))
+        return Message(**data, tool_calls=checked_calls(_json_of(calls)))
     except ValueError:
         raise DamagedFile("the calls of a message are none") from None

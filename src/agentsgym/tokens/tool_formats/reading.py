@@ -5,21 +5,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from agentsgym.types import ToolSchema
+from agentsgym.types import ToolCall, ToolSchema
+from agentsgym.types.messages import tool_call
 
-
-class Call(NamedTuple):
-    """A call that was read; `call_id` is empty where the agent sampled none."""
-
-    name: str
-    arguments: dict[str, Any]
-    call_id: str = ""
-
-
-Read = list[Call | None]
-"""The calls of a body; None for one that cannot be read."""
+Read = list[ToolCall | None]
+"""The calls of a body, with the ids that the agent sampled, "" without one; None for a call that
+cannot be read."""
 
 
 class ArgumentTypes:
@@ -127,7 +120,7 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, inner), default=0) if isinstance(value, dict | list) else 0
 
 
-def call_of(value: Any) -> Call | None:
+def call_of(value: Any) -> ToolCall | None:
     """The call that a JSON value describes."""
     if not isinstance(value, Mapping):
         return None
@@ -137,7 +130,7 @@ def call_of(value: Any) -> Call | None:
     if _depth(arguments) > _DEEPEST:
         return None
     call_id = value.get("id")
-    return Call(name, arguments, call_id if isinstance(call_id, str) else "")
+    return tool_call(call_id if isinstance(call_id, str) else "", name, arguments)
 
 
 def json_calls(body: str, types: ArgumentTypes) -> Read:
