@@ -72,6 +72,10 @@ class ToolEnv(MultistepEnv):
     def tool_schemas(self) -> Sequence[ToolSchema]:
         return [tool.schema for tool in self._tools.values()]
 
+    @property
+    def offers_tools(self) -> bool:
+        return True  # a subclass that has none yet gets an Answer, too
+
     @abstractmethod
     def grade(self, state: dict[str, Any], answer: str) -> float:
         """The reward of the agent's answer. True is 1.0 and a win, False 0.0 and none."""

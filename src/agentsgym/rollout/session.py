@@ -192,7 +192,7 @@ class Session:
         if self.acts:
             return plain_act(answer)
         if self.call is None:
-            return answer if self.env.tool_schemas else answer.text
+            return answer if self.env.offers_tools else answer.text
         read = len(self.tree.context) - len(answer.token_ids or ())
         return answer.to_call(self.call, max(0, read), self.env.tokenizer)
 
