@@ -38,7 +38,7 @@ def test_metrics_are_strict_json(tmp_path):
     metrics.append("train", 1, {"reward": math.nan, "stop/done": math.inf, "loss": 0.5})
     line = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(line) == {
-        "schema": 1, "step": 1, "phase": "train", "reward": None, "stop/done": None, "loss": 0.5
+        "schema": 2, "step": 1, "phase": "train", "reward": None, "stop/done": None, "loss": 0.5
     }  # fmt: skip
 
 
