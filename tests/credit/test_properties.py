@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from experiments.estimators.by_state import PUBLISHED
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentsgym import RolloutBatch
@@ -345,6 +345,7 @@ def test_the_order_in_which_the_same_was_earned_is_no_difference(data, size, ear
     errors=st.lists(st.integers(-4, 4), min_size=2, max_size=4),
     small=st.sampled_from([0.01, 1.0]),
 )
+@example(size=1.0, earned=-1.0, errors=[0, -1], small=0.01)
 def test_rewards_that_differ_by_rounding_are_equal(size, earned, errors, small):
     """For every estimator that compares; a difference of a millionth is one."""
 
