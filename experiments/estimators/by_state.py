@@ -106,8 +106,7 @@ def _g2po(
     earned = _episode_sums(table, table.counted)
     discounted = earned * gamma ** _steps_to_end(table)
     values = discounted - np.nan_to_num(normalized(discounted, keys, size))
-    beyond = without_rounding(_episode_sums(table, table.reward) - success, size)
-    ends = np.where(beyond >= 0, earned, 0.0)
+    ends = np.where(_won(table, success), earned, 0.0)
     reached = np.where(last, ends, values[following])
     gains = compared(table, reached - values, group_keys(table), baseline)
     step = np.nan_to_num(compared(table, reached, keys, baseline)) + np.nan_to_num(gains)
@@ -134,7 +133,7 @@ def _graphgpo(
     Source: GraphGPO, arXiv 2605.26684, as its code computes it (`success` is 10 there); the
     abstract credits the reduction of the distance, which within a state is the same.
     """
-    won = _episode_sums(table, table.reward) >= success
+    won = _won(table, success)
     keys, following = state_keys(table), next_step(table)
     distances = _distances(keys, group_keys(table), following, won)
     step = compared(table, success * gamma**distances, keys, "mean_std")
@@ -192,6 +191,12 @@ def _episode_sums(table: StepTable, values: Floats) -> Floats:
     return np.repeat(
         np.add.reduceat(values, starts) if len(starts) else values, episode_lengths(table)
     )
+
+
+def _won(table: StepTable, success: float) -> Flags:
+    """Whether each step's episode earned as much, or misses it by rounding alone, shape (N,)."""
+    beyond = _episode_sums(table, table.reward) - success
+    return without_rounding(beyond, table.size[table.rollout]) >= 0
 
 
 def _steps_to_end(table: StepTable) -> Ints:
