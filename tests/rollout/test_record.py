@@ -144,17 +144,18 @@ def _check_episodes(rollout, plan, asked):
     """Each request adds one message to the conversation before it, or to a new one, and asks after
     those of the episodes that it should know; and each episode has its own messages."""
     opening = [("system", "Play.")] if plan.system else []
-    before, last = [], (0, "Note")
+    before, last = [], (-1, "Note")
     for one in asked:
         episode, word = place_of(one)
         same = last[1] == "Question" and (plan.carry == "full" or episode == last[0])
-        same |= word == "Reflect"
+        same |= word == "Reflect" and episode == last[0]
         assert one.messages[:-1] == (before if same else opening)
         assert one.messages[-1][0] == "user" and episode >= last[0]
         said = {int(e) for e, _ in re.findall(r"Question (\d)\.(\d)", str(one.messages))}
         known, whole = set(range(episode + 1)), plan.limit is None and plan.carry == "full"
         assert said == known if whole else said <= known
-        assert plan.carry == "full" or said == {episode}
+        unseen = word == "Reflect" and not same  # the budget had no room for the episode
+        assert plan.carry == "full" or said == (set() if unseen else {episode})
         before, last = one.talk, (episode, word)
     for episode in rollout.episodes:
         own, before = [], []
