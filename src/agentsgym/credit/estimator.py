@@ -31,7 +31,8 @@ class Estimator:
     arguments are the estimator's options. `help` says what it rewards. With `takes_scale_rewards`
     the trainer's `scale_rewards` is its option of that name; with `reads_choices` the trainer fills
     the column `choices`, with `reads_values` it trains a critic and fills the column `value`,
-    either for a forward pass.
+    either for a forward pass; with `over_batch` it compares steps of different groups, and gets
+    those of all processes.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Estimator:
     takes_scale_rewards: bool = False
     reads_choices: bool = False
     reads_values: bool = False
+    over_batch: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.assign):

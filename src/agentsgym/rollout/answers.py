@@ -60,13 +60,8 @@ def checked_text(value: Any, source: str) -> str:
     return clean_text(value)
 
 
-_NOTHING: dict[str, Any] = {}  # of most steps, once
-
-
 def _plain_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """The info as plain data; the types of keys with a meaning are checked."""
-    if not info:
-        return _NOTHING
     has_metrics = "metrics" in info
     result: dict[str, Any] = plain({**info, "metrics": None} if has_metrics else info)
     if has_metrics:

@@ -98,8 +98,7 @@ def _compares_groups(args: GRPOEnvConfig) -> bool:
     """Whether advantages depend on other groups; those of a user's own estimator may."""
     entry, scaling = find_estimator(args.advantage_estimator), args.estimator_options
     over_batch = "batch" in (args.scale_step_rewards, scaling.get("scale_rewards"))
-    known = ESTIMATORS.get(entry.name) is entry and entry.name != "reinforce_pp"
-    return over_batch or not known
+    return over_batch or entry.over_batch or ESTIMATORS.get(entry.name) is not entry
 
 
 # -- the probabilities of other actions -----------------------------------------------------------

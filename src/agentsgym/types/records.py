@@ -193,12 +193,12 @@ class Rollout:
             raise ValueError("the places of the nodes do not follow each other on the tape")
         if ((start > acts) | (acts > stop)).any():
             raise ValueError("an answer does not lie within its node's own tokens")
-        for number, step in enumerate(nodes):
+        places = zip(nodes, self.at.tolist(), strict=True)
+        for number, (step, (begin, says, end)) in enumerate(places):
             if step.parent is None and not step.whole:
                 raise ValueError(f"node {number} has no parent and not its whole context")
             if step.parent is not None and not 0 <= step.parent < number:
                 raise ValueError(f"node {number} has the parent {step.parent}")
-            begin, says, end = self.at[number].tolist()
             for name, rewards, most in (
                 ("token_rewards", step.token_rewards, end - says),
                 ("given_rewards", step.given_rewards, end - begin),

@@ -49,6 +49,7 @@ ESTIMATOR = Estimator(
     name="reinforce_pp",
     help="the return against all steps of the batch, scaled",
     assign=reinforce_pp,
+    over_batch=True,
     variants=(
         Variant(options={}, error=0.38, turned=0.25),
         Variant(options={"baseline": "group"}, error=0.37, turned=0.26),

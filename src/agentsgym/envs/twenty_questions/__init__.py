@@ -1,20 +1,20 @@
 """Twenty Questions: the environment, its knowledge table, its answerers."""
 
 from agentsgym.envs.twenty_questions.answerer import (
-    Answer,
     Answerer,
     CallableAnswerer,
     TableAnswerer,
+    Verdict,
 )
 from agentsgym.envs.twenty_questions.env import TwentyQuestionsEnv
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, load_table
 
 __all__ = [
-    "Answer",
     "Answerer",
     "CallableAnswerer",
     "KnowledgeTable",
     "TableAnswerer",
     "TwentyQuestionsEnv",
+    "Verdict",
     "load_table",
 ]

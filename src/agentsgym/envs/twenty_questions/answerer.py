@@ -24,7 +24,7 @@ History = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Verdict:
     """An answer to one question.
 
     `parsed`: whether the question was understood; `attribute`: the column of the table that it asks
@@ -40,13 +40,13 @@ class Answer:
         return {"Yes": True, "No": False}.get(self.text)
 
 
-UNPARSED = Answer("I don't know", parsed=False)
+UNPARSED = Verdict("I don't know", parsed=False)
 
 
 class Answerer(Protocol):
     """Answers a question about a secret, given the (question, answer) pairs so far."""
 
-    def answer(self, secret: str, question: str, history: History) -> Answer: ...
+    def answer(self, secret: str, question: str, history: History) -> Verdict: ...
 
 
 @dataclass(frozen=True)
@@ -55,13 +55,13 @@ class TableAnswerer:
 
     table: KnowledgeTable
 
-    def answer(self, secret: str, question: str, history: History = ()) -> Answer:
+    def answer(self, secret: str, question: str, history: History = ()) -> Verdict:
         predicate = parse(question, self.table)
         if predicate is None:
             return UNPARSED
         known = self.table.answer(self.table.canonical(secret) or secret, predicate)
         text: AnswerText = "I don't know" if known is None else "Yes" if known else "No"
-        return Answer(text, attribute=predicate.attribute)
+        return Verdict(text, attribute=predicate.attribute)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class CallableAnswerer:
 
     function: Callable[[str, str, History], str]
 
-    def answer(self, secret: str, question: str, history: History = ()) -> Answer:
+    def answer(self, secret: str, question: str, history: History = ()) -> Verdict:
         return read_answer(self.function(secret, question, history))
 
 
@@ -83,14 +83,14 @@ _NO = re.compile(r"\W*no\b", re.IGNORECASE)
 _UNKNOWN = re.compile(r"\W*i (?:do not|don['’]?t) know\b", re.IGNORECASE)
 
 
-def read_answer(text: object) -> Answer:
+def read_answer(text: object) -> Verdict:
     """One of the three answers from an answerer's raw text, which is then discarded."""
     head = text[:40] if isinstance(text, str) else ""
     if _YES.match(head):
-        return Answer("Yes")
+        return Verdict("Yes")
     if _NO.match(head):
-        return Answer("No")
-    return Answer("I don't know", parsed=bool(_UNKNOWN.match(head)))
+        return Verdict("No")
+    return Verdict("I don't know", parsed=bool(_UNKNOWN.match(head)))
 
 
 Complete = Callable[[Sequence[Message]], str]
@@ -115,12 +115,12 @@ class LLMAnswerer:
     def __init__(self, complete: Complete) -> None:
         self._complete = complete
         self._lock = threading.Lock()
-        self._answers: dict[tuple[str, str], Future[Answer]] = {}
+        self._answers: dict[tuple[str, str], Future[Verdict]] = {}
 
-    def answer(self, secret: str, question: str, history: History = ()) -> Answer:
+    def answer(self, secret: str, question: str, history: History = ()) -> Verdict:
         """The answer to `question`; it does not depend on the history."""
         key = (secret.casefold(), normal_question(question))
-        mine: Future[Answer] = Future()
+        mine: Future[Verdict] = Future()
         with self._lock:
             first = self._answers.setdefault(key, mine)
         if first is not mine:
@@ -133,7 +133,7 @@ class LLMAnswerer:
             mine.set_exception(error)
         return mine.result()
 
-    def _ask(self, secret: str, question: str) -> Answer:
+    def _ask(self, secret: str, question: str) -> Verdict:
         messages: list[Message] = [
             Message("system", _SYSTEM.format(secret=secret)),
             Message("user", question),
