@@ -22,13 +22,13 @@ class FlakyEngine(TextEngine):
 
     def __init__(self, tokenizer, fails=None, interrupt=False):
         super().__init__(tokenizer)
-        self.fails, self.interrupt, self.number = fails, interrupt, 0
+        self.fails, self.interrupts, self.number = fails, interrupt, 0
 
     def answer(self, request):
         self.number += 1
         if self.number != self.fails:
             return super().answer(request)
-        if self.interrupt:
+        if self.interrupts:
             raise KeyboardInterrupt
         return GenerationResult(request.session_id, finish_reason="error", error="broken")
 

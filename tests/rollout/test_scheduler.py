@@ -8,6 +8,7 @@ from typing import ClassVar
 import pytest
 
 from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, register
+from agentsgym.generation import remote
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.remote import RemoteEngine
 from agentsgym.rollout import run
@@ -204,7 +205,8 @@ class Brief(CountdownEnv):
 
 
 @pytest.mark.parametrize("kind", ["embedded", "remote"])
-def test_a_session_whose_environment_answered_goes_on_while_others_are_sampled(kind):
+def test_a_session_whose_environment_answered_goes_on_while_others_are_sampled(kind, monkeypatch):
+    monkeypatch.setattr(remote, "_WATCH_SECONDS", 60.0)  # the event ends the wait, not a look
     tokenizer = build_tokenizer(CHATML)
     engine = Remote(tokenizer) if kind == "remote" else Slow(random_llama(tokenizer), tokenizer)
     Brief.answered.clear()

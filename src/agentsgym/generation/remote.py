@@ -45,10 +45,8 @@ class RemoteEngine:
         self._loop = LoopThread("agentsgym-engine")
         self._loop.at_end(self._http.close)
         self._open: dict[str, Future[GenerationResult]] = {}
-        self._done: queue.SimpleQueue[Future[GenerationResult]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Future[GenerationResult] | None] = queue.SimpleQueue()
         self._ready: list[GenerationResult] = []
-        self.interrupted: Callable[[], bool] = lambda: False
-        """Whether `poll` shall return, perhaps without a result; it looks now and then."""
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
         raise NotImplementedError
@@ -94,17 +92,25 @@ class RemoteEngine:
             future.add_done_callback(self._done.put)
 
     def poll(self) -> list[GenerationResult]:
-        """The results that are ready; at least one if any request is open, unless it is
-        `interrupted`. Raises LoopDied."""
-        while (self._open and not self._ready) or not self._done.empty():
+        """The results that are ready; at least one if any request is open, unless another thread
+        calls `interrupt`. Raises LoopDied."""
+        waits = bool(self._open)
+        while (waits and self._open and not self._ready) or not self._done.empty():
             try:
-                self._receive(self._done.get(timeout=_WATCH_SECONDS))
+                future = self._done.get(timeout=_WATCH_SECONDS)
             except queue.Empty:
                 self._loop.check()
-                if self.interrupted():
-                    break
+                continue
+            if future is None:
+                waits = False
+            else:
+                self._receive(future)
         results, self._ready = self._ready, []
         return results
+
+    def interrupt(self) -> None:
+        """End the wait of `poll`, or of the next one; for other threads."""
+        self._done.put(None)
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results."""

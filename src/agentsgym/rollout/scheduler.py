@@ -3,9 +3,9 @@
 Up to `engine.capacity` trials are open, and of an environment up to `most_sessions`; when one ends,
 the next one starts at once. Every result of the engine goes directly to its generator, and the
 generator's next request directly back to the engine, so no session waits for another. A trial of a
-blocking environment advances in a thread, and one of an environment that plays its episodes itself
-is played when no other is open. `play` plays a list to its end; a rollout source adds requests at
-any time and advances round by round.
+blocking environment advances in a thread, whose outcome is an event that ends the engine's wait; a
+trial of an environment that plays its episodes itself is played when no other is open. `play` plays
+a list to its end; a rollout source adds requests at any time and advances round by round.
 """
 
 import contextlib
@@ -68,9 +68,8 @@ class Scheduler:
         self._over: list[Rollout] = []
         self._in_flight = 0
         self._stepping: dict[Future[_Outcome], str] = {}
-        self._stepped: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
-        if hasattr(self._engine, "interrupted"):
-            self._engine.interrupted = lambda: not self._stepped.empty()
+        self._events: queue.SimpleQueue[Future[_Outcome] | None] = queue.SimpleQueue()
+        self._interrupt: Callable[[], None] = getattr(self._engine, "interrupt", _no_interrupt)
 
     def play(self, assignments: Sequence[Assignment]) -> list[Rollout]:
         """Play each request in its environment and return the rollouts in the same order."""
@@ -112,8 +111,12 @@ class Scheduler:
         return bool(self._in_flight or self._stepping or self._waiting or self._alone)
 
     def wake(self) -> None:
-        """End the wait of a round for environments; for other threads."""
-        self._stepped.put(None)
+        """End the wait of a round; for other threads."""
+        self._tell(None)
+
+    def _tell(self, event: Future[_Outcome] | None) -> None:
+        self._events.put(event)
+        self._interrupt()
 
     def _start(self) -> None:
         requests = []
@@ -146,7 +149,7 @@ class Scheduler:
         if env.blocking:
             future = _in_thread(partial(advance, trial, result))
             self._stepping[future] = sid
-            future.add_done_callback(self._stepped.put)
+            future.add_done_callback(self._tell)
             return None
         return self._settle(sid, advance(trial, result))
 
@@ -163,10 +166,10 @@ class Scheduler:
     def _collect_threads(self) -> None:
         """Go on with the sessions whose environment answered; wait for one, or for `wake`, if the
         engine has nothing to answer."""
-        done = [] if self._in_flight or not self._stepping else [self._stepped.get()]
+        done = [] if self._in_flight or not self._stepping else [self._events.get()]
         with contextlib.suppress(queue.Empty):
             while True:
-                done.append(self._stepped.get_nowait())
+                done.append(self._events.get_nowait())
         over = [future for future in done if future is not None]
         self._submit([self._settle(self._stepping.pop(f), f.result()) for f in over])
 
@@ -183,10 +186,14 @@ class Scheduler:
         """
         self._engine.release(list(self._open))
         futures.wait(self._stepping, JOIN_SECONDS)
-        self._stepped = queue.SimpleQueue()  # what comes late interrupts no engine
+        self._interrupt = _no_interrupt  # by what comes late
         for _, trial in self._open.values():
             with contextlib.suppress(ValueError):  # the generator runs in a thread that hangs
                 trial.close()
+
+
+def _no_interrupt() -> None:
+    """For an engine whose wait nothing ends but a result."""
 
 
 def _in_thread(step: Callable[[], _Outcome]) -> Future[_Outcome]:

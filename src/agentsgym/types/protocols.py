@@ -101,10 +101,10 @@ class Engine(Protocol):
     """Samples actions for many sessions at once.
 
     A session has at most one request open. `poll` returns the results that are ready, waiting
-    for at least one while any request is open; with none open it returns an empty list. (If the
-    engine has an attribute `interrupted`, a function, it may return early while that is true, but
-    goes on a little with each call.) A request
-    that fails comes back as a result with `finish_reason="error"`, never as an exception.
+    for at least one while any request is open; with none open it returns an empty list. If the
+    engine has a method `interrupt()`, which any thread may call, that ends the wait of a `poll`, or
+    of the next one, perhaps without a result. A request that fails comes back as a result with
+    `finish_reason="error"`, never as an exception.
     `release` drops all data of sessions (open requests, caches); unknown ids are ignored.
     `tokenizer` is None for an engine that takes messages and only returns text.
     """

@@ -3,9 +3,10 @@ their results. They run the module that a trainer trains, or a copy of it in low
 a change of the weights `update_weights` must be called.
 """
 
+import threading
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
@@ -68,8 +69,7 @@ class InProcessEngine(ABC):
         self._totals: defaultdict[str, float] = defaultdict(float)
         self.policy_version = 0
         """The version of the weights in the last `update_weights`; 0 before any."""
-        self.interrupted: Callable[[], bool] = lambda: False
-        """Whether `poll` shall return, perhaps without a result; it looks between two passes."""
+        self._interrupted = threading.Event()
         self._requests: dict[str, GenerationRequest] = {}
         self._contexts: dict[str, Ints] = {}
         self._waiting: deque[str] = deque()
@@ -115,15 +115,20 @@ class InProcessEngine(ABC):
         )
 
     def poll(self) -> list[GenerationResult]:
-        """Run forward passes until a request finishes, or one if it is `interrupted`; return all
-        finished ones, in any order."""
+        """Run forward passes until a request finishes, or another thread calls `interrupt`; return
+        all finished ones, in any order."""
         if self._requests and not self._ready:
             with evaluating(self.model), self._attending():
                 self._forward()
-                while self._requests and not (self._ready or self.interrupted()):
+                while self._requests and not (self._ready or self._interrupted.is_set()):
                     self._forward()
+        self._interrupted.clear()
         results, self._ready = self._ready, []
         return results
+
+    def interrupt(self) -> None:
+        """End `poll`, or the next one, after its next pass; for other threads."""
+        self._interrupted.set()
 
     def _attending(self) -> AbstractContextManager[None]:
         """How the model attends within `poll`."""

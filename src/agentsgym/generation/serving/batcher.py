@@ -61,8 +61,7 @@ class Batcher:
         self._waiting: deque[_Waiting] = deque()
         self._actions: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._open: dict[str, _Waiting] = {}
-        if hasattr(engine, "interrupted"):
-            engine.interrupted = lambda: not self._inbox.empty()
+        self._interrupt: Callable[[], object] = getattr(engine, "interrupt", lambda: None)
         self._thread = threading.Thread(target=self._run, name="agentsgym-batcher", daemon=True)
         self._thread.start()
 
@@ -76,7 +75,7 @@ class Batcher:
         try:
             return await self._outcome(partial(self._waiting.append, waiting), waiting.future)
         except asyncio.CancelledError:
-            self._inbox.put(partial(self._drop, waiting))
+            self._tell(partial(self._drop, waiting))
             raise
 
     async def between(self, call: Callable[[], T]) -> T:
@@ -93,7 +92,7 @@ class Batcher:
     def resume(self) -> None:
         """End a pause."""
         self.paused = False
-        self._inbox.put(lambda: None)
+        self._tell(lambda: None)
 
     def check(self) -> None:
         """Raise EngineDied if the thread has ended."""
@@ -103,13 +102,17 @@ class Batcher:
     def close(self) -> None:
         """End the thread, with an error for all who wait."""
         self.failure = self.failure or EngineDied("the server ends")
-        self._inbox.put(lambda: None)
+        self._tell(lambda: None)
         self._thread.join(_JOIN_SECONDS)
 
     async def _outcome(self, what: Callable[[], object], future: Future[T]) -> T:
-        self._inbox.put(what)
+        self._tell(what)
         self.check()  # from now on the thread answers, also if it ends
         return await asyncio.wrap_future(future)
+
+    def _tell(self, what: Callable[[], object]) -> None:
+        self._inbox.put(what)
+        self._interrupt()
 
     def _died(self) -> EngineDied:
         error = self.failure
