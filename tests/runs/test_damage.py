@@ -107,7 +107,7 @@ def set_in(row, path, value):
         (["episodes", 0, "steps", 0, "parent"], 0, "has the parent 0"),
         (["episodes", 0, "steps", 0, "whole"], False, "not its whole context"),
         (["episodes", 0, "steps", 0, "given_rewards"], [0.5], "1 given_rewards of node 0"),
-        (["episodes", 0, "steps", 0, "tools"], "{}", "tools of a step"),
+        (["episodes", 0, "steps", 0, "tools"], "{}", "tools is not a list of objects"),
         (["advantages"], [0.5], "advantages do not fit"),
         (["episodes", 0, "steps", 0, "info"], "[]", "info is not a JSON object"),
         (["episodes", 0, "steps", 0, "info"], "[" * 100_000, "info is not a JSON object"),

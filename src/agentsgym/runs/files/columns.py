@@ -9,6 +9,7 @@ prevent a rollout from being written.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, partial
 from itertools import pairwise
 from types import NoneType, UnionType
 from typing import (
@@ -102,9 +103,15 @@ def _fields(kind: type) -> list[pa.Field]:
 
 
 def _field(name: str, hint: Any) -> pa.Field:
+    kind = _without_none(hint)
+    return pa.field(name, _kind(kind), nullable=kind is not hint or kind in (_CALLS, _TOOLS))
+
+
+def _without_none(hint: Any) -> Any:
+    """The type of which a field's value is, if it is not None."""
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     (kind,) = (option for option in options if option is not NoneType)
-    return pa.field(name, _kind(kind), nullable=len(options) > 1 or kind in (_CALLS, _TOOLS))
+    return kind
 
 
 def _kind(hint: Any) -> pa.DataType:
@@ -123,7 +130,6 @@ SCHEMA = pa.schema(
         *_fields(Rollout),
     ]
 )
-_ARRAYS = ("token_ids", "logprobs", "advantages")
 
 
 # -- writing --------------------------------------------------------------------------------------
@@ -198,111 +204,90 @@ def _json(value: Any) -> str:
 
 def rollouts_of(table: pa.Table) -> Iterator[StoredRollout]:
     """The rollouts of a table of `SCHEMA`. Raises DamagedFile for one that cannot be."""
+    hints = _hints(StoredRollout) | _hints(Rollout) | {"advantages": NDArray[np.float64]}
+    names = (*_OF_A_STORED, "advantages", *_OF_A_ROLLOUT, "episodes")
     for chunk in table.to_batches():
-        others = {name: _values(chunk.column(name)) for name in SCHEMA.names if name not in _ARRAYS}
-        arrays = {name: map(_numbers, chunk.column(name)) for name in _ARRAYS}
-        for values in zip(*others.values(), *arrays.values(), strict=True):
-            yield _stored(dict(zip((*others, *arrays), values, strict=True)))
+        columns = [_values(chunk.column(name), name, hints[name]) for name in names]
+        for phase, step, dataset, advantages, *values in zip(*columns, strict=True):
+            rollout = _rollout(dict(zip(names[4:], values, strict=True)))
+            if advantages is not None and len(advantages) != len(rollout.token_ids):
+                raise DamagedFile("advantages do not fit the tokens")
+            of_rows = None if advantages is None else tuple(rollout.by_row(advantages))
+            yield StoredRollout(rollout, phase, step, of_rows, dataset)
 
 
-def _values(column: pa.Array) -> list[Any]:
-    """The values of a column, taken from its parts column by column; one by one takes three times
-    as long."""
-    kind, values = column.type, list[Any]()
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_struct(kind):
-        names = [field.name for field in kind]
-        parts = map(_values, column.flatten())
-        values = [dict(zip(names, row, strict=True)) for row in zip(*parts, strict=True)]
-    elif pa.types.is_list(kind):
-        edges = column.offsets.to_pylist()
-        inner = _values(column.values.slice(edges[0], edges[-1] - edges[0]))
-        values = [inner[a - edges[0] : b - edges[0]] for a, b in pairwise(edges)]
-    elif pa.types.is_string(kind) or not column.null_count:
-        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    else:
-        return column.to_pylist()  # type: ignore[no-any-return]
-    if column.null_count:
-        there = column.is_valid().to_pylist()
-        values = [value if known else None for value, known in zip(values, there, strict=True)]
-    return values
-
-
-def _numbers(values: pa.ListScalar) -> NDArray[Any] | None:
-    content = values.values
-    return None if content is None else content.to_numpy(zero_copy_only=False)
-
-
-def _stored(data: dict[str, Any]) -> StoredRollout:
-    phase, step, dataset = (data.pop(name) for name in _OF_A_STORED)
-    advantages, _, _ = (data.pop(name) for name in ("advantages", "final_reward", "policy_version"))
+def _rollout(data: dict[str, Any]) -> Rollout:
     for name, allowed in (
         ("reward_placement", REWARD_PLACEMENTS),
         ("final_reward_placement", FINAL_REWARDS),
     ):
         if data[name] not in allowed:
             raise DamagedFile(f"{name} is {data[name][:60]!r}")
-    places: list[list[int]] = []
-    episodes = tuple(_episode_of(episode, places) for episode in data["episodes"])
-    if [episode.index for episode in episodes] != list(range(len(episodes))):
+    if [episode.index for episode, _ in data["episodes"]] != list(range(len(data["episodes"]))):
         raise DamagedFile("the episodes are not numbered in their order")
-    changes = {
-        "env_config": _object(data["env_config"], "env_config"),
-        "task_data": _object(data["task_data"], "task_data"),
-        "episodes": episodes,
-        "at": np.array(places, np.int32).reshape(-1, 3),
-    }
-    rollout = Rollout(**data | changes)
-    if advantages is not None and len(advantages) != len(rollout.token_ids):
-        raise DamagedFile("advantages do not fit the tokens")
-    of_rows = None if advantages is None else tuple(rollout.by_row(advantages))
-    return StoredRollout(rollout, phase, step, of_rows, dataset)
+    places = [place for _, places in data["episodes"] for place in places]
+    data["episodes"] = tuple(episode for episode, _ in data["episodes"])
+    return Rollout(**data, at=np.array(places, np.int32).reshape(-1, 3))
 
 
-def _object(text: str, name: str) -> dict[str, Any]:
-    value = _json_of(text)
-    if not isinstance(value, dict):
-        raise DamagedFile(f"{name} is not a JSON object")
-    return value
+_hints = cache(partial(get_type_hints, include_extras=True))
 
 
-def _json_of(text: str) -> Any:
+def _values(column: pa.Array, name: str, hint: Any) -> list[Any]:
+    """The values of a column, for a field of this type. They are made column by column; one by one
+    takes four times as long. A step comes with its place on the tape, an episode with those of its
+    nodes."""
+    kind = _without_none(hint)
+    if column.null_count:
+        absent = () if kind in (_CALLS, _TOOLS) else None
+        there = iter(_values(column.drop_null(), name, hint))
+        return [next(there) if known else absent for known in column.is_valid().to_pylist()]
+    if isinstance(kind, type) and is_dataclass(kind):
+        return _records(column, kind)
+    if pa.types.is_list(column.type):
+        edges = column.offsets.to_pylist()
+        pieces = [slice(a - edges[0], b - edges[0]) for a, b in pairwise(edges)]
+        inner = column.values.slice(edges[0], edges[-1] - edges[0])
+        if kind in _KINDS:
+            numbers = inner.to_numpy(zero_copy_only=False)
+            return [numbers[piece] for piece in pieces]
+        values = _values(inner, name, get_args(kind)[0])
+        return [tuple(values[piece]) for piece in pieces]
+    flat: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    if kind in (_CALLS, _TOOLS) or get_origin(kind) is Mapping:
+        return [_parsed(text, name, kind) for text in flat]
+    return flat
+
+
+def _records(column: pa.StructArray, kind: type) -> list[Any]:
+    """The records that a column of structs has."""
+    parts = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
+    values = {name: _values(parts[name], name, hint) for name, hint in _hints(kind).items()}
+    if kind is Step:
+        places = zip(*(parts[name].to_pylist() for name in _PLACE), strict=True)
+        return list(zip(map(Step, *values.values()), places, strict=True))
+    if kind is not Episode:
+        return list(map(kind, *values.values()))
+    nodes = [
+        steps if rest is None else (*steps, rest)
+        for steps, rest in zip(values["steps"], values["unanswered"], strict=True)
+    ]
+    values["steps"] = [tuple(step for step, _ in steps) for steps in values["steps"]]
+    values["unanswered"] = [rest and rest[0] for rest in values["unanswered"]]
+    places_of = ([place for _, place in own] for own in nodes)
+    return list(zip(map(Episode, *values.values()), places_of, strict=True))
+
+
+def _parsed(text: str, name: str, kind: Any) -> Any:
+    """What a JSON text says, for a field of this type."""
+    alone = get_origin(kind) is Mapping
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if kind == _CALLS:
+            return checked_calls(value)
     except (ValueError, RecursionError):
-        return None
-
-
-def _episode_of(data: dict[str, Any], places: list[list[int]]) -> Episode:
-    steps = tuple(_step_of(step, places) for step in data.pop("steps"))
-    rest = data.pop("unanswered")
-    return Episode(steps=steps, unanswered=rest and _step_of(rest, places), **data)
-
-
-def _step_of(data: dict[str, Any], places: list[list[int]]) -> Step:
-    places.append([data.pop(name) for name in _PLACE])
-    data["info"] = {} if data["info"] == "{}" else _object(data["info"], "info")
-    data["messages"] = tuple(map(_message_of, data["messages"]))
-    data["answer"] = data["answer"] and _message_of(data["answer"])
-    data["tools"] = () if data["tools"] is None else _tools_of(data["tools"])
-    for name in ("token_rewards", "given_rewards"):
-        data[name] = None if data[name] is None else tuple(data[name])
-    return Step(**data)
-
-
-def _tools_of(text: str) -> tuple[ToolSchema, ...]:
-    tools = _json_of(text)
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise DamagedFile("the tools of a step are none")
-    return tuple(tools)
-
-
-def _message_of(data: dict[str, Any]) -> Message:
-    calls = data.pop("tool_calls")
-    if calls is None:
-        return Message(**data)
-    try:
-        return Message(**data, tool_calls=checked_calls(_json_of(calls)))
-    except ValueError:
-        raise DamagedFile("the calls of a message are none") from None
+        value = None
+    objects = [value] if alone else value
+    if not isinstance(objects, list) or not all(isinstance(one, dict) for one in objects):
+        raise DamagedFile(f"{name} is not {'a JSON object' if alone else 'a list of objects'}")
+    return value if alone else tuple(value)
