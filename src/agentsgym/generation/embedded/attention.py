@@ -22,7 +22,8 @@ from agentsgym.types.rows import Ints
 ATTENTION_NAME = "agentsgym_packed"
 
 _VIEW_DENSITY = 0.5  # below it, copying the rows costs less than attending over unused rows
-_ROUND_KEYS = 16  # key counts are rounded up, so that shapes repeat and kernels stay aligned
+_MOST_FOLDED = 256  # positions; beyond, a mask for all heads takes more than copies of the keys
+ROUND_KEYS = 16  # key counts are rounded up, so that shapes repeat and kernels stay aligned
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class AttentionGroup:
         self.tokens = slice(first, first + total)
         self.width = int(chunks.max())
         ends = starts + chunks
-        self.keys = min(length, -(-int(ends.max()) // _ROUND_KEYS) * _ROUND_KEYS)
+        self.keys = min(length, -(-int(ends.max()) // ROUND_KEYS) * ROUND_KEYS)
         self.first_row = int(rows[0])
         span = int(rows[-1]) + 1 - self.first_row
         dense = len(rows) >= _VIEW_DENSITY * span
@@ -78,7 +79,7 @@ class AttentionGroup:
             grid = np.repeat(offsets * self.width, chunks) + within
             self.grid = torch.from_numpy(grid).to(device)
         self.causal = False
-        self._masks: dict[tuple[int | None, torch.dtype], Tensor] = {}
+        self._masks: dict[tuple[int | None, torch.dtype, int], Tensor] = {}
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, layer: LayerAttention
@@ -90,11 +91,16 @@ class AttentionGroup:
             queries = padded.index_copy_(0, self.grid, queries)
         key, value = self._select(keys), self._select(values)
         causal = self.causal and layer.window is None and layer.is_plain
-        mask = None if causal else self._additive_mask(layer.window, queries.dtype)
+        shared = heads // key.shape[1]
+        folds = layer.is_plain and self._is_folded(shared, queries, causal)
+        mask = None
+        if not causal or folds:
+            mask = self._additive_mask(layer.window, queries.dtype, shared if folds else 1)
         queries = queries.reshape(self.count, self.width, heads, size)
-        out = (_torch_attention if layer.is_plain else _own_attention)(
-            queries, key, value, mask, layer
-        )
+        if layer.is_plain:
+            out = _torch_attention(queries, key, value, mask, layer, folds)
+        else:
+            out = _own_attention(queries, key, value, mask, layer)
         out = out.reshape(self.count * self.width, heads, out.shape[-1])
         return out if self.grid is None else out.index_select(0, self.grid)
 
@@ -104,9 +110,18 @@ class AttentionGroup:
             return plane[self.first_row : self.first_row + self.count, :, : self.keys]
         return plane[self.rows, :, : self.keys]
 
-    def _additive_mask(self, window: int | None, dtype: torch.dtype) -> Tensor:
-        """0 where a query sees a key, else -inf: [count, 1, width, keys]; made once per pass."""
-        mask = self._masks.get((window, dtype))
+    def _is_folded(self, shared: int, queries: Tensor, causal: bool) -> bool:
+        """Whether the `shared` query heads of a key head take the place of positions, as its keys
+        would be copied otherwise; not for so many positions that the mask would take more."""
+        if self.width == 1 and not causal:
+            return True
+        return self.width <= _MOST_FOLDED and not _shares_keys(queries, shared, masked=not causal)
+
+    def _additive_mask(self, window: int | None, dtype: torch.dtype, folded: int = 1) -> Tensor:
+        """0 where a query sees a key, else -inf: [count, 1, folded * width, keys], and of a single
+        position [count, 1, 1, keys]; made once per pass."""
+        folded = 1 if self.width == 1 else folded
+        mask = self._masks.get((window, dtype, folded))
         if mask is None:
             keys = torch.arange(self.keys, device=self.positions.device)
             positions = self.positions[:, None, :, None]
@@ -114,7 +129,10 @@ class AttentionGroup:
             if window is not None:
                 hidden |= keys <= positions - window
             mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
-            self._masks[window, dtype] = mask.masked_fill_(hidden, -torch.inf)
+            mask = mask.masked_fill_(hidden, -torch.inf)
+            if folded > 1:
+                mask = mask.repeat(1, 1, folded, 1)
+            self._masks[window, dtype, folded] = mask
         return mask
 
 
@@ -154,35 +172,46 @@ class FamilyGroup(AttentionGroup):
         return out.reshape(count, heads, -1)
 
 
+def _shares_keys(queries: Tensor, shared: int, *, masked: bool) -> bool:
+    """Whether torch's kernels read a key once for the `shared` query heads that have it: on GPUs in
+    16 bits and without a mask."""
+    on_cpu = queries.device.type == "cpu"
+    return shared == 1 or on_cpu or (queries.itemsize == 2 and not masked)
+
+
 def _torch_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, layer: LayerAttention
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    layer: LayerAttention,
+    folds: bool,
 ) -> Tensor:
     """Query [count, width, heads, dim]; key, value [count, kv_heads, keys, dim]; without a mask,
-    query i reads keys 0 to i."""
-    count, width, heads, size = query.shape
-    kv_heads = key.shape[1]
-    if width == 1 and mask is not None:
-        # The query heads that share a key head take the place of several positions.
-        query = query.reshape(count, kv_heads, heads // kv_heads, size)
+    query i reads keys 0 to i. If it `folds`, the mask has a row for each head of a key's, too."""
+
+    def attend(queries: Tensor) -> Tensor:
         return scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=layer.dropout, scale=layer.scale
+            queries,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=layer.dropout,
+            is_causal=mask is None,
+            scale=layer.scale,
+            enable_gqa=queries.shape[1] != key.shape[1],
         )
-    # Torch's kernels for GPUs take either shared keys or a mask.
-    share = kv_heads != heads and query.device.type == "cpu"
-    if kv_heads != heads and not share:
-        key = key.repeat_interleave(heads // kv_heads, dim=1)
-        value = value.repeat_interleave(heads // kv_heads, dim=1)
-    out = scaled_dot_product_attention(
-        query.transpose(1, 2),
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=layer.dropout,
-        is_causal=mask is None,
-        scale=layer.scale,
-        enable_gqa=share,
-    )
-    return out.transpose(1, 2)
+
+    count, width, heads, size = query.shape
+    shape = count, key.shape[1], heads // key.shape[1], width
+    grouped = query.reshape(count, width, *shape[1:3], size).permute(0, 2, 3, 1, 4)
+    if folds:
+        out = attend(grouped.flatten(2, 3)).reshape(*shape, -1)
+    elif _shares_keys(query, shape[2], masked=mask is not None):
+        out = attend(grouped.flatten(1, 2)).reshape(*shape, -1)
+    else:
+        out = torch.stack([attend(part) for part in grouped.unbind(2)], dim=2)
+    return out.permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 
 def _own_attention(

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentsgym.generation.embedded.attention import AttentionGroup
+from agentsgym.generation.embedded.attention import ROUND_KEYS, AttentionGroup
 from agentsgym.generation.embedded.batch import shared_prefix
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.layout import PaddedRows
@@ -169,10 +169,11 @@ class BranchGroup(AttentionGroup):
         first: int,
         device: torch.device,
     ) -> None:
-        super().__init__(
-            np.arange(len(starts)), starts, lengths - starts, first, int(lengths.max()), device
-        )
-        self.causal = not starts.any()
+        causal = not starts.any()
+        # A mask with as many keys as kernels like; without one there are as many as queries.
+        longest = int(lengths.max()) + (0 if causal else ROUND_KEYS)
+        super().__init__(np.arange(len(starts)), starts, lengths - starts, first, longest, device)
+        self.causal = causal
         index = np.zeros((len(starts), self.keys), np.int64)
         for i, path in enumerate(paths):
             index[i, : len(path)] = path
