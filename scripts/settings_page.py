@@ -32,7 +32,8 @@ _TRAIN = """
 in a run, options and YAML of `TrlParser(GRPOEnvConfig)`. In Python `engine` and `ray` are fields,
 too: `GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. In a run the sections
 `engine` and `ray` are beside `train`; `seed`, `output_dir`, the precision (`model.dtype`) and the
-chat template (`model.chat_template`) have their places there, too.
+chat template (`model.chat_template`) have their places there, too. `train: auto`, that is
+`train.preset=auto`, [chooses what is not given](training.md#a-run-of-two-lines).
 """
 _TRL = """
 ## TRL's settings

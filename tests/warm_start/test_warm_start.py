@@ -12,7 +12,7 @@ from agentsgym import MultistepEnv, task_dataset
 from agentsgym.agents import DirectOutputAgent, ScriptedAgent
 from agentsgym.training.loss.layout import pack
 from agentsgym.types import EngineStats, GenerationResult, Message
-from agentsgym.warm_start.fit import fit, pad, target_loss
+from agentsgym.warm_start.fit import fit, imitate, pad, target_loss
 from agentsgym.warm_start.games import GameStream
 from agentsgym.warm_start.lessons import (
     Example,
@@ -274,7 +274,47 @@ def test_the_first_updates_may_be_on_other_games():
     settings = NEW.model_copy(update={"first_steps": 20})
     warm_start(CountdownEnv(), later, settings, first=(CountdownEnv(), first))
     assert first.games == 320
-    assert later.games == 100 + 192  # the tokenizer's, and ten updates in rounds of 64
+    # The tokenizer's, ten updates in rounds of 64, and those that the imitator is compared with.
+    assert later.games == 100 + 192 + 128
+
+
+def test_of_several_games_on_a_task_the_best_is_imitated(chat_tokenizer):
+    """Of a good and a bad action, in turns, always the good one."""
+    draw = iter(["bad", "[banana]"] * 64)
+    player = SimpleNamespace(get_action=lambda messages, state: (next(draw), None))
+    env = PayEnv(chat_tokenizer)
+    settings = NEW.model_copy(update={"best_of": 2})
+    games = GameStream(env, player, [{"seed": k} for k in range(3)], settings, 0).play(5)
+    assert [game.steps[0].answer.content for game in games] == ["[banana]"] * 5
+    assert [game.final_reward for game in games] == [1.0] * 5
+
+
+class PayEnv(BankEnv):
+    """Pays for one action."""
+
+    def _step_episode(self, session_id, state, action):
+        return state, float(action == "[banana]"), True, {}
+
+
+@pytest.mark.parametrize(("most", "learned", "steps"), [(600, True, 250), (300, False, 300)])
+def test_an_open_warm_start_ends_once_it_rests_and_has_learned(
+    chat_tokenizer, most, learned, steps
+):
+    """At a rate of 0 the loss rests from the first window on: it is asked after 200 updates, and a
+    fourth of them follows; or until 300, of which the last 60 are without questions."""
+    game = Example(np.array([5, 7, 4, 9]), np.full(4, 1 / 3, dtype=np.float32))
+    settings = WarmStartSettings(steps=most, batch_size=1, learning_rate=0.0)
+    asked, rates = [], []
+    result = imitate(
+        random_llama(chat_tokenizer),
+        lambda step: [game],
+        settings,
+        pad_id=0,
+        progress=lambda step, of, values: rates.append(of),
+        learned=lambda: asked.append(True) or learned,
+    )
+    assert result.steps == steps and len(asked) == 1
+    assert rates[198] == most and rates[-1] == steps
 
 
 def test_a_failing_teacher_is_an_error_and_no_empty_lesson():
@@ -351,6 +391,8 @@ def test_the_rate_rises_and_falls_along_a_cosine_and_depends_on_what_is_trained(
     rates = [settings.rate_at(step, 4) / 2e-5 for step in range(4)]
     half = 0.5**0.5
     assert rates == pytest.approx([0.5, 0.75 + half / 4, 0.75, 0.75 - half / 4])
+    late = [settings.rate_at(step, 6, falls_from=4) / 2e-5 for step in range(6)]
+    assert late == pytest.approx([0.5, 1, 1, 1, 1, 0.75])
     assert WarmStartSettings().rate_at(1, 40, adapters=True) == pytest.approx(2e-4, rel=0.01)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
+from agentsgym.runs.auto import resolved
 from agentsgym.runs.estimate import model_shape, on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.policy import load_tokenizer, warm_start_of, warm_starts
@@ -47,6 +48,7 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
     for what cannot work with this launch."""
     from agentsgym.training import GRPOEnvConfig
 
+    config = resolved(config, Progress())
     if warm_starts(config) or config.model.path == TINY:
         warm_start_of(config)
     name = "per_device_train_batch_size"
@@ -69,6 +71,7 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch) -> list[str]:
 
     Raises ConfigError for a wrong setting, and for what cannot work with this launch.
     """
+    config = resolved(config, progress)
     if processes_started() == 1:  # otherwise who started them has checked it
         check_launch(config, launch)
     shape, not_tried = None, []

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs.auto import resolved
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.models import SHAPE, device_in_use, dtype_of, model_place, stored_adapter
 from agentsgym.runs.policy import warm_start_of, warm_starts
 from agentsgym.runs.pretrained import ask_hub, new_adapter, source_of
 from agentsgym.runs.processes import SHARING
+from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.training.settings import RaySettings
 
@@ -58,6 +60,7 @@ class Estimate:
 def estimate_run(config: RunConfig) -> Estimate:
     """Estimate a run; no weights are loaded. Raises ConfigError if the settings are wrong or the
     model's config.json cannot be read."""
+    config = resolved(config, Progress())
     settings = train_settings(on_any_machine(config))
     model = model_shape(config)
     size = trained = model.num_parameters()

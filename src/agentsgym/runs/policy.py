@@ -1,5 +1,6 @@
 """The initial model of a run, and the reference model of KL."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def load_policy(config: RunConfig, progress: Progress, *, training: bool = True)
     it does not exist or cannot be loaded here."""
     if config.model.path == TINY:
         made = part("warm_start").new_model(config, progress)
-        figures = dict(made.figures) | {"settings": config.warm_start}
+        players = {name: asdict(one) for name, one in made.players.items()}
+        figures = dict(made.figures) | {"settings": config.warm_start, "players": players}
         return Policy(made.model, made.tokenizer, figures)
     return load_model(config.model, _use(config, training))
 

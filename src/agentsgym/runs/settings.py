@@ -155,6 +155,10 @@ class RunConfig(Section):
     needs: str = Field(default="", description="For the reader: what it needs.")
     costs: str = Field(default="", description="For the reader: its time and memory.")
     run_on: str = Field(default="", description="For the reader: where it was tried.")
+    chosen: dict[str, str] = Field(
+        default_factory=dict,
+        description="For the reader: why `train: auto` chose settings of this run, by key.",
+    )
     seed: Seed = Field(default=0, description="Seed of everything that is drawn.")
     env: str = Field(description="A registered environment, or the dotted path of a class.")
     env_config: dict[str, Any] = Field(
@@ -202,6 +206,13 @@ class RunConfig(Section):
     def directory(self) -> Path:
         """The run's directory: `output_dir`, or else `runs/<name>`."""
         return self.output_dir or Path("runs") / self.name
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether a probe of the game chooses what is not given: with `train: auto`, and for a new
+        model without a section `train`."""
+        given = self.train.given.keys() - {"trust"}
+        return "preset" in given or (self.model.path == TINY and not given)
 
     def to_yaml(self) -> str:
         """The configuration as YAML that can be read back; keys and URL credentials are masked."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import BaseFileLock
 
 from agentsgym.evaluation import Evaluation
+from agentsgym.runs.auto import resolved
 from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
 from agentsgym.runs.checkpoints import last_whole, save_model
 from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
@@ -90,6 +91,7 @@ def train_run(
     processes that do not train together; RunInUse (a ConfigError) if another run writes to the
     directory. A later error is written to the summary (`status` "failed", `error`) and raised.
     """
+    config = resolved(config, progress or Progress())
     directory = config.directory
     with sigterm_interrupts(), naming_lost_ranks():
         run = TrainingRun(config, progress or Progress(), resumes=resume, restarts=restart)

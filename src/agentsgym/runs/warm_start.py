@@ -39,7 +39,9 @@ from agentsgym.runs.signal_check import PROBE, probe, signal_text
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
-from agentsgym.warm_start.settings import CHAT, ROLLOUTS, WarmStartSettings
+from agentsgym.warm_start.players import Figures, problem, scripted_players, side_by_side
+from agentsgym.warm_start.players import figures as player_figures
+from agentsgym.warm_start.settings import CHAT, ROLLOUTS, SCRIPTED, WarmStartSettings
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
@@ -62,9 +64,19 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     settings = warm_start_of(config)
     env, teacher = _games(config, settings, {})
     first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
-    return warm_start(
-        env, teacher, settings, settings.seed, first=first, progress=progress.warm_start
+    made = warm_start(
+        env, teacher, config.warm_start, settings.seed, first=first, progress=progress.warm_start
     )
+    progress.note(f"the warm start had {made.figures['steps']:.0f} updates")
+    _show(made.players, progress)
+    return made
+
+
+def _show(players: Mapping[str, Figures], progress: Progress) -> None:
+    """Show the players side by side, and warn if the imitator does not reach its teacher."""
+    progress.note(side_by_side(players))
+    if wrong := problem(players):
+        progress.note(f"warning: {wrong}")
 
 
 def _games(
@@ -161,7 +173,21 @@ class WarmStart:
         write(rollouts, {"phase": PROBE, "step": step, "rank": rank, "advantages": None})
         when = "after" if step else "before"
         self._progress.note(f"{when} the warm start: {signal_text(figures)}")
+        if step:
+            trainer.ranks.first(lambda: self._compare(rollouts))
         return figures
+
+    def _compare(self, rollouts: Sequence[Rollout]) -> None:
+        """Show and keep the model's figures beside those of other players. Games that others
+        recorded, or play for a price, are the teacher's figures as they are."""
+        if self._settings.source in SCRIPTED:
+            tasks = [one.task_data for one in rollouts]
+            players = scripted_players(self._env, _teacher(self._settings, self._env), tasks)
+        else:
+            players = {"teacher": player_figures(list(read_rollouts(self._directory.root, GAMES)))}
+        players["imitator"] = player_figures(rollouts)
+        self._keep("players", {name: asdict(one) for name, one in players.items()})
+        _show(players, self._progress)
 
     # -- the games ------------------------------------------------------------------------------
 

@@ -244,9 +244,12 @@ ELSEWHERE = {
 
 class TrainSection(TrainSettings):
     """The section `train`. TRL's settings are in it as they are given; `GRPOEnvConfig` checks
-    them."""
+    them. `train: auto` has a short probe of the game choose what is not given."""
 
     model_config = ConfigDict(extra="allow")
+    main_key = "preset"
+
+    preset: Literal["auto"] | None = None
 
     # TRL's that a run reads before TRL is imported; None: not given.
     use_cpu: bool | None = None

@@ -29,6 +29,12 @@ from agentsgym.warm_start.settings import WarmStartSettings
 Progress = Callable[[int, int, Mapping[str, float]], None]
 """Receives (updates done, all updates, {"loss", "lr"} and, once known, "held_out_loss")."""
 Autocast = Callable[[], AbstractContextManager[Any]]
+WINDOW, REST = 100, 0.02
+"""The loss rests if its mean over so many updates is not this share lower than over those before.
+The mean of 100 updates of 32 games has a standard error of about a percent."""
+_LAST = 4
+"""The learning rate falls over a fourth of the updates before, or a fifth of all: as MiniCPM's
+schedule of warm-up, rest and decay, which needs 10 to 20 % (arXiv 2404.06395)."""
 _NO_SCALER = torch.amp.GradScaler("cpu", enabled=False)
 
 
@@ -56,11 +62,18 @@ def imitate(
     *,
     pad_id: int,
     progress: Progress = no_progress,
+    learned: Callable[[], bool] | None = None,
 ) -> FitResult:
-    """Train `model` in place on `steps` of these batches; it ends in evaluation mode."""
+    """Train `model` in place on `steps` of these batches; it ends in evaluation mode.
+
+    With `learned` it ends before: `learned` is asked whenever the loss rests, with the model in
+    evaluation mode, and once it is true a quarter of the updates so far follow, in which the
+    learning rate falls.
+    """
     settings = settings.resolved(new_model=True)
     assert settings.steps is not None
-    return _Training(model, batches, settings, pad_id, settings.steps).run(progress)
+    training = _Training(model, batches, settings, pad_id, settings.steps, learned=learned)
+    return training.run(progress)
 
 
 def fit(
@@ -119,8 +132,12 @@ class _Training:
     held_out: Sequence[Example] = ()
     scaler: torch.amp.GradScaler = _NO_SCALER
     every: int | None = None
+    learned: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
+        most = self.steps
+        # Of a warm start whose end is open: the update from which its learning rate falls.
+        self._falls_from = None if self.learned is None else most - most // (1 + _LAST)
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(self._trained, self.settings)
         self._adapters = is_adapted(self.model)
@@ -138,6 +155,7 @@ class _Training:
             step += 1
             if self.every and (step % self.every == 0 or step == self.steps):
                 self._hold_out(step)
+            self._end_if_learned(step)
             progress(step, self.steps, self._report())
         if self.held_out and self._best != step:
             with torch.no_grad():
@@ -152,6 +170,18 @@ class _Training:
             loss=_mean(losses[-max(1, step // 10) :]),
             held_out_losses=dict(self._held_out_losses),
         )
+
+    def _end_if_learned(self, step: int) -> None:
+        """Let the learning rate fall from now on if the loss rests and `learned` says so."""
+        last = self._falls_from
+        if self.learned is None or last is None or step % WINDOW or not WINDOW < step < last:
+            return
+        now, before = (_mean(self._losses[step - k * WINDOW :][:WINDOW]) for k in (1, 2))
+        if now < (1 - REST) * before:
+            return
+        self.model.eval()
+        if self.learned():
+            self._falls_from, self.steps = step, step + max(1, step // _LAST)
 
     def _patience_ends(self) -> bool:
         since = sum(step > self._best for step in self._held_out_losses)
@@ -177,7 +207,9 @@ class _Training:
     def _update(self, step: int) -> float:
         """One update; returns its loss in nats per target."""
         for group in self._optimizer.param_groups:
-            group["lr"] = self.settings.rate_at(step, self.steps, adapters=self._adapters)
+            group["lr"] = self.settings.rate_at(
+                step, self.steps, adapters=self._adapters, falls_from=self._falls_from
+            )
         batch = self.batches(step)
         total = 0.0
         self.model.train()

@@ -27,8 +27,9 @@ _MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
 
 
 class GameStream:
-    """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed. Each
-    pass over the tasks has a new order, and no game is used twice."""
+    """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed, the
+    best of `best_of` on each. Each pass over the tasks has a new order, and no game is used
+    twice."""
 
     def __init__(
         self,
@@ -47,15 +48,16 @@ class GameStream:
         self._batches: Iterator[list[Example]] = iter(())
 
     def play(self, count: int) -> tuple[Rollout, ...]:
-        """Play `count` games. Raises RuntimeError if one fails."""
+        """`count` games to imitate. Raises RuntimeError if one fails."""
         while len(self._order) < count:
             self._order += self._rng.permutation(len(self._tasks)).tolist()
         chosen, self._order = self._order[:count], self._order[count:]
-        rollouts = self.env.run_trial([self._tasks[i] for i in chosen], self._agent).rollouts
+        tasks, best_of = [self._tasks[i] for i in chosen], self._settings.best_of
+        rollouts = self.env.run_trial(tasks, self._agent, best_of).rollouts
         for rollout in rollouts:
             if rollout.failed:
                 raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
-        return tuple(rollouts)
+        return tuple(best_of_groups(rollouts))
 
     def batch(self, step: int) -> list[Example]:
         """The next batch; `step` is the number of its update."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,8 @@ from agentsgym.types import Agent, Rollout
 from agentsgym.warm_start.fit import Progress, imitate, no_progress
 from agentsgym.warm_start.games import GameStream
 from agentsgym.warm_start.lessons import Example
+from agentsgym.warm_start.players import GAMES, Figures, player_of, scripted_players
+from agentsgym.warm_start.players import figures as figures_of
 from agentsgym.warm_start.settings import WarmStartSettings
 from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
@@ -22,12 +24,13 @@ class WarmStartResult:
     """A model, its tokenizer, and figures: `games`, `steps`, `parameters`, `vocabulary`, `loss`
     (nats per target, mean over the last tenth of the updates), `first_loss`, `tokens_per_action`
     and `tokens_per_observation` (means, without the template's markers). `games` are those of which
-    the tokenizer was made."""
+    the tokenizer was made; `players` has the teacher, the imitator and others side by side."""
 
     model: Any
     tokenizer: Any
     figures: dict[str, float]
     games: tuple[Rollout, ...] = ()
+    players: dict[str, Figures] = field(default_factory=dict)
 
 
 def warm_start(
@@ -46,9 +49,11 @@ def warm_start(
     again; in the first `first_steps` updates the training tasks of `first`, an environment and who
     plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal
     weights, if the agent's answers depend only on its own seed; the number of torch threads counts
-    as an argument. Raises ValueError without tasks or for a setting without effect, RuntimeError
+    as an argument. Without `steps` in the settings it ends once its games are as legal and as good
+    as the agent's. Raises ValueError without tasks or for a setting without effect, RuntimeError
     if a game fails.
     """
+    is_open = settings is None or settings.steps is None
     settings = (settings or WarmStartSettings()).resolved(new_model=True)
     assert settings.steps is not None and settings.batch_size is not None
     tasks = list(tasks_of(env, "train")["task_data"]) if tasks is None else list(tasks)
@@ -75,16 +80,29 @@ def warm_start(
     def batch(step: int) -> list[Example]:
         return (early if step < settings.first_steps else stream).batch(step)
 
-    result = imitate(model, batch, settings, pad_id=tokenizer.pad_token_id, progress=progress)
+    tried = [tasks[k] for k in np.random.default_rng(seed).integers(len(tasks), size=GAMES)]
+    players = scripted_players(env, agent, tried)
+    longest = max(_tokens(tokenizer, texts["tokens_per_action"]))
+
+    def learned() -> bool:
+        with player_of(model, tokenizer, longest + 1, seed) as player:
+            played = stream.env.run_trial(tried, player).rollouts
+        players["imitator"] = figures_of(played)
+        return players["imitator"].reaches(players["teacher"])
+
+    asked = learned if is_open else None
+    pad_id = tokenizer.pad_token_id
+    result = imitate(model, batch, settings, pad_id=pad_id, progress=progress, learned=asked)
+    learned()
     figures = {
-        "games": float(settings.steps * settings.batch_size),
-        "steps": float(settings.steps),
+        "games": float(result.steps * settings.batch_size),
+        "steps": float(result.steps),
         "parameters": float(sum(p.numel() for p in model.parameters())),
         "vocabulary": float(len(tokenizer)),
         "first_loss": result.first_loss,
         "loss": result.loss,
-    } | {name: _mean_tokens(tokenizer, part) for name, part in texts.items()}
-    return WarmStartResult(model, tokenizer, figures, games)
+    } | {name: float(np.mean(_tokens(tokenizer, part))) for name, part in texts.items()}
+    return WarmStartResult(model, tokenizer, figures, games, players)
 
 
 def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
@@ -101,6 +119,6 @@ def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
     return texts
 
 
-def _mean_tokens(tokenizer: Any, texts: Sequence[str]) -> float:
-    encoded = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return float(np.mean([len(ids) for ids in encoded]))
+def _tokens(tokenizer: Any, texts: Sequence[str]) -> list[int]:
+    """The number of tokens of each text."""
+    return [len(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]

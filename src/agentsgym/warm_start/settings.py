@@ -49,7 +49,6 @@ _ONLY_NEW_MODEL = frozenset(
 _ONLY_PRETRAINED = frozenset(
     {
         "games",
-        "best_of",
         "min_reward",
         "probe_tasks",
         *SOURCE_KEYS,
@@ -108,7 +107,8 @@ class WarmStartSettings(Section):
     needed, or of a pretrained one, which learns from a number of games for some epochs.
 
     The learning rate rises over `warmup_steps` and then falls along a cosine to `final_lr` times
-    its maximum. None is a default that depends on the model. Raises ValueError for a bad value.
+    its maximum; where nobody knows the end before, it stays, and falls on a line once it is known.
+    None is a default that depends on the model. Raises ValueError for a bad value.
     """
 
     model_config = _FROZEN
@@ -129,7 +129,8 @@ class WarmStartSettings(Section):
     games: Count = 256
     """Games that a pretrained model imitates; of stored ones at most."""
     best_of: Count = 1
-    """Games on each drawn task, of which the best is imitated."""
+    """Games on each drawn task, of which the best is imitated, the first of equal ones: where the
+    teacher plays at random, the best of several show more often what a prompt is good for."""
     min_reward: float | None = None
     """Games with less reward are not imitated."""
     probe_tasks: CountOrZero = 8
@@ -164,7 +165,8 @@ class WarmStartSettings(Section):
     epochs: Count = 3
     """Passes over the games of a pretrained model."""
     steps: Count | None = None
-    """Updates. None: 1000 of a new model, of a pretrained one as many as the epochs have."""
+    """Updates. None: of a pretrained model as many as the epochs have; of a new one until its loss
+    rests and its games are as legal and as good as its teacher's, and at most 1000."""
     batch_size: Count | None = None
     """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
     max_tokens_per_forward: Count | None = None
@@ -221,14 +223,19 @@ class WarmStartSettings(Section):
         missing = {key: value for key, value in defaults.items() if getattr(self, key) is None}
         return self.model_copy(update=missing)
 
-    def rate_at(self, step: int, steps: int, *, adapters: bool = False) -> float:
-        """The learning rate of update number `step`, from 0, of `steps`."""
+    def rate_at(
+        self, step: int, steps: int, *, adapters: bool = False, falls_from: int | None = None
+    ) -> float:
+        """The learning rate of update number `step`, from 0, of `steps`; with `falls_from` it falls
+        on a line from that update on."""
         top = self.learning_rate
         if top is None:
             top = _ADAPTER_RATE if adapters else _WEIGHTS_RATE
         warmup = round(_WARMUP_SHARE * steps) if self.warmup_steps is None else self.warmup_steps
         rise = min(1.0, (step + 1) / max(warmup, 1))
         fall = 0.5 * (1 + math.cos(math.pi * step / steps))
+        if falls_from is not None:
+            fall = 1 - max(0, step - falls_from) / max(1, steps - falls_from)
         return top * rise * (self.final_lr + (1 - self.final_lr) * fall)
 
     def final_weight_at(self, step: int, steps: int) -> float:

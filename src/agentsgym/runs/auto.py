@@ -1,0 +1,263 @@
+"""`train: auto`: the settings of a new model's run, chosen from a short probe of its game.
+
+The probe plays games of the player that the warm start imitates, and needs no model: after the warm
+start the model plays as that player does. `choices` is a pure function from what was probed to
+settings, each with its reason. What the user gives is never changed; the run's config.yaml has all
+that was chosen, with the reasons in `chosen`, so a resumed run probes nothing.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pvariance
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from agentsgym.agents.scripted import scripted_agent
+from agentsgym.credit.table import differ
+from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.base import overrides
+from agentsgym.runs.from_config import make_env, run_tasks
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.settings import TINY, RunConfig, parse_config
+from agentsgym.runs.sources import flat, merge
+from agentsgym.types import Rollout
+
+TASKS, ROLLOUTS = 32, 32
+"""Games of the probe: so many on each of so many tasks. A share of groups is known to 9 %."""
+GROUPS = (8, 16, 32)
+"""Sizes of groups that are considered. Explore learned alike with 2 to 16, worse with 64."""
+WITH_SIGNAL, LEAST_GROUPS, MOST_GROUPS = 0.5, 4, 16
+"""The share of groups that should have signal, and how many groups a generation should have with
+signal and has at most. At equal numbers of games, Explore learned fastest with many small updates:
+area under the curve .93, .84, .57 with 32, 128, 512 rollouts."""
+WARM_TOKENS = 2500
+"""Tokens in an update of the warm start: 64 games of 40 in the preset explore, 16 of 160 in
+explore-many."""
+BEST_OF = 8
+"""Games of a random teacher of which the best is imitated."""
+NEW_LINES = 0.05
+"""Share of lines that no earlier game had, above which a token is a word and no line."""
+KINDS, CERTAIN = 12, 4.0
+"""Values that a key of `task_data` may have to divide tasks by difficulty, and the standard errors
+between the rewards of two of them: by chance 1 of 16,000 pairs is so far apart."""
+LONGEST, SECONDS = 64, 300.0
+"""Most tokens of an action, and seconds of RL: half of ten minutes."""
+
+_PIECES = re.compile(r"-\w+| ?\w+| ?[^\w\s]|\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What the probe saw. `signal` has for each size of a group the share of groups whose rewards
+    differ; `new_lines` is the share of lines of the second half of the tasks that the first half
+    did not have; `pieces` are the words and signs of the longest conversation, `action_bytes` the
+    longest action, `actions` the most of them in a trial; `difficulty` is a key of `task_data`
+    whose values differ in reward, if there is one; `reward` and `best_of` are the mean reward of
+    all games and of the best of eight."""
+
+    reward: float
+    best_of: float
+    signal: Mapping[int, float]
+    new_lines: float
+    pieces: int
+    mean_pieces: float
+    action_bytes: int
+    actions: int
+    carries: bool
+    random_teacher: bool
+    difficulty: str | None = None
+
+
+class Choice(NamedTuple):
+    """A setting by its dotted key, and why it has this value."""
+
+    key: str
+    value: Any
+    reason: str
+
+
+def choices(probed: Probed, group: int | None = None) -> list[Choice]:
+    """The settings of a run, from what was probed; `group` is the size of its groups, if that is
+    given."""
+    rows = (*_of_model(probed), *_of_warm_start(probed), *_of_training(probed, group))
+    return [*(Choice(*row) for row in rows), *(Choice(*row, _PRESETS) for row in _SHARED.items())]
+
+
+_PRESETS = "as in the presets quickstart, explore and explore-many"
+_SHARED: dict[str, Any] = {
+    "train.warmup_steps": 5,
+    "train.adam_beta2": 0.98,
+    "train.weight_decay": 0.0,
+    "train.loss_type": "dapo",
+    "train.gradient_checkpointing": False,
+}
+_Row = tuple[str, Any, str]
+
+
+def _of_model(probed: Probed) -> Iterator[_Row]:
+    positions = 2 * probed.pieces + LONGEST * probed.actions
+    size = max(512, 1 << (positions - 1).bit_length())
+    room = f"a conversation had up to {probed.pieces} words and signs; positions cost nothing"
+    yield "warm_start.model.max_positions", size, room
+    share = f"{probed.new_lines:.0%} of the lines were new in the second half of the tasks"
+    if probed.new_lines < NEW_LINES:
+        yield "warm_start.tokenizer", "lines", f"only {share}: a line is a token"
+        return
+    copies = "what a prompt says anew must be copied: as in the preset explore-many"
+    yield "warm_start.tokenizer", "words", f"{share}: a token is a word"
+    yield "warm_start.model.layers", 3, copies
+    yield "warm_start.model.head_size", 64, copies
+    yield "warm_start.model.induction_heads", 3, copies
+    yield "warm_start.learning_rate", 2e-3, "that of explore-many for this shape"
+
+
+def _of_warm_start(probed: Probed) -> Iterator[_Row]:
+    size = int(np.clip(WARM_TOKENS / probed.mean_pieces, 8, 64))
+    length = f"a game has {probed.mean_pieces:.0f} words and signs on average"
+    yield "warm_start.batch_size", size, f"{length}, and an update {WARM_TOKENS}, as in the presets"
+    yield "warm_start.games_per_round", 20 * size, "20 updates"
+    yield "warm_start.tokenizer_games", 500, "the words of a small game are seen by then"
+    if probed.random_teacher and probed.best_of > probed.reward:
+        earns = f"the teacher plays at random and earns {probed.reward:.3f}, the best of {BEST_OF}"
+        why = f"{earns} of its games on a task {probed.best_of:.3f}: these show what a prompt means"
+        yield "warm_start.best_of", BEST_OF, why
+
+
+def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
+    enough = (size for size in GROUPS if probed.signal[size] >= WITH_SIGNAL)
+    size = group or next(enough, GROUPS[-1])
+    share = probed.signal.get(size, probed.signal[GROUPS[0]])
+    groups = int(np.clip(np.ceil(LEAST_GROUPS / max(share, 1e-9)), LEAST_GROUPS, MOST_GROUPS))
+    over, why = "grpo", "no episode sees an earlier one"
+    if probed.carries:
+        over, why = "trial", "credit crosses the episodes of a trial"
+    yield "train.advantage_estimator", over, why
+    yield (
+        "train.num_generations",
+        size,
+        f"{share:.0%} of the teacher's groups of {size} have different rewards",
+    )
+    yield (
+        "train.per_device_train_batch_size",
+        size * groups,
+        f"{groups} groups, of which {groups * share:.1f} have signal: many small updates learn "
+        "faster than few large ones",
+    )
+    yield (
+        "train.learning_rate",
+        1e-3,
+        "a tiny model after a warm start learned five of six games with it; TRL's 1e-6 changes "
+        "nothing in 100 updates",
+    )
+    random = "the model begins as its teacher plays, which is as random as exploring needs"
+    yield "train.entropy_coef", 0.0, random
+    yield "train.lr_scheduler_type", "constant_with_warmup", "time may end the run"
+    longest = f"the longest action has {probed.action_bytes} bytes, and an end"
+    yield "train.max_action_tokens", min(LONGEST, probed.action_bytes + 1), longest
+    end = "half of ten minutes; it ends before if in 20 generations hardly a group has signal"
+    yield "max_seconds", SECONDS, end
+    if probed.difficulty is not None:
+        key = probed.difficulty
+        yield "train.curriculum", key, f"tasks with another {key!r} earn another reward"
+
+
+# -- the probe -------------------------------------------------------------------------------------
+
+
+def probe(env: MultistepEnv, rows: Any, seed: int) -> Probed:
+    """Play the teacher's games on some training tasks. Raises ConfigError without a teacher, or if
+    a game fails."""
+    teacher = scripted_agent(env, "teacher", seed=seed)
+    if not len(rows):
+        raise ConfigError(f"{env.name} has no training tasks")
+    drawn = np.random.default_rng(seed).permutation(len(rows))[:TASKS].tolist()
+    tasks = [rows[index]["task_data"] for index in drawn]
+    rollouts = env.run_trial(tasks, teacher, ROLLOUTS, seed=seed).rollouts
+    failed = next((rollout.error for rollout in rollouts if rollout.failed), None)
+    if failed is not None:
+        raise ConfigError(f"a game of the probe failed: {failed.strip().splitlines()[-1]}")
+    groups = np.array([one.final_reward for one in rollouts]).reshape(len(tasks), ROLLOUTS)
+    talks = ["".join(m.content for e in one.episodes for m in e.messages) for one in rollouts]
+    pieces = [len(_PIECES.findall(talk)) for talk in talks]
+    said = [[step.action for e in one.episodes for step in e.actions] for one in rollouts]
+    return Probed(
+        reward=float(groups.mean()),
+        best_of=float(groups.reshape(-1, BEST_OF).max(1).mean()),
+        signal={size: _signal(groups.reshape(-1, size)) for size in GROUPS},
+        new_lines=_new_lines(rollouts),
+        pieces=max(pieces),
+        mean_pieces=fmean(pieces),
+        action_bytes=max((len(a.encode()) for actions in said for a in actions), default=1),
+        actions=max(map(len, said)),
+        carries=env.config.episodes_per_trial > 1 and env.config.carry != "none",
+        random_teacher=not overrides(env.unwrapped, "teacher_agent"),
+        difficulty=_difficulty(tasks, groups),
+    )
+
+
+def _signal(groups: Any) -> float:
+    return fmean(differ(group) for group in groups.tolist())
+
+
+def _new_lines(rollouts: Sequence[Rollout]) -> float:
+    """The share of distinct lines of the environment in the second half of the games that the first
+    half does not have; 1 if there is one task."""
+    halves: list[set[str]] = []
+    for part in (rollouts[: len(rollouts) // 2], rollouts[len(rollouts) // 2 :]):
+        texts = (m for one in part for e in one.episodes for m in e.messages)
+        lines = (m.content.splitlines() for m in texts if m.role == "user")
+        halves.append({line for text in lines for line in text})
+    return len(halves[1] - halves[0]) / max(1, len(halves[1]))
+
+
+def _difficulty(tasks: Sequence[Mapping[str, Any]], groups: Any) -> str | None:
+    """The key whose values differ most in mean reward, in standard errors by the variance within
+    values; None if no key has few values that differ for certain."""
+    means, found = groups.mean(1).tolist(), dict[str, float]()
+    for key in tasks[0]:
+        if not all(isinstance(task.get(key), str | int) for task in tasks):
+            continue
+        kinds: dict[Any, list[float]] = {}
+        for task, mean in zip(tasks, means, strict=True):
+            kinds.setdefault(task[key], []).append(mean)
+        parts = [part for part in kinds.values() if len(part) > 1]
+        if not 2 <= len(kinds) <= KINDS or len(parts) < len(kinds):
+            continue
+        low, high = min(parts, key=fmean), max(parts, key=fmean)
+        within = sum(len(part) * pvariance(part) for part in parts) / (len(tasks) - len(parts))
+        error = (within / len(low) + within / len(high)) ** 0.5
+        found[key] = (fmean(high) - fmean(low)) / max(error, 1e-9)
+    best = max(found, key=lambda key: found[key], default=None)
+    return best if best is not None and found[best] >= CERTAIN else None
+
+
+# -- in a run --------------------------------------------------------------------------------------
+
+
+def resolved(config: RunConfig, progress: Progress) -> RunConfig:
+    """The run with what a probe of its game chose, each choice announced; the run itself if it does
+    not ask for that. Raises ConfigError as `probe` does, and for a model that exists already."""
+    if not config.is_auto:
+        return config
+    if config.model.path != TINY:
+        raise ConfigError(
+            f"train: auto is for model: tiny; a model such as {config.model.path} needs settings "
+            "of its own, as the presets smollm2, one-gpu and eight-gpus show"
+        )
+    env = make_env(config)
+    rows = run_tasks(env, config.data, "train")
+    group = config.train.given.get("num_generations")
+    chosen = choices(probe(env, rows, config.warm_start.seed), group)
+    given = flat(config.model_dump(exclude_unset=True))
+    ends = config.train.max_steps is not None or "train.num_train_epochs" in given
+    free = [
+        one for one in chosen if one.key not in given and not (ends and one.key == "max_seconds")
+    ]
+    for key, value, reason in free:
+        progress.note(f"{key}={value}: {reason}")
+    train = config.train.changed({}, ("preset",))
+    data = config.model_copy(update={"train": train}).model_dump(exclude_unset=True)
+    reasons: dict[str, Any] = {"chosen": {one.key: one.reason for one in free}}
+    return parse_config({**merge(data, {one.key: one.value for one in free}), **reasons})

@@ -1,0 +1,165 @@
+"""`train: auto`: settings from what was probed, by hand; the probe of games; what a run does."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentsgym.envs import ConfigError, make
+from agentsgym.runs import parse_config
+from agentsgym.runs.auto import Probed, choices, probe, resolved
+from workplace import Notes
+
+GAME = '''
+from agentsgym import MultistepEnv, task_dataset
+
+
+class PickEnv(MultistepEnv):
+    """Say the number of the prompt; those of the size 2 are two numbers, and nobody wins them."""
+
+    def _initialize_episode(self, session_id, task_data):
+        return dict(task_data)
+
+    def _format_prompt(self, state, step):
+        return f"say {state['number']}\\nof four"
+
+    def _step_episode(self, session_id, state, action):
+        win = state["size"] == 1 and action == str(state["number"])
+        return state, float(win), True, {"malformed": not action.isdigit(), "win": win}
+
+    def get_train_dataset(self):
+        tasks = [{"number": k % 4, "size": 1 + k % 2, "name": f"{k}"} for k in range(64)]
+        return task_dataset(self, tasks)
+
+    def get_eval_dataset(self):
+        return task_dataset(self, [{"number": k, "size": 1, "name": "-"} for k in range(4)])
+
+    def admissible_actions(self, state):
+        return ["0", "1", "2", "3"]
+'''
+
+SEEN = Probed(
+    reward=0.25,
+    best_of=0.9,
+    signal={8: 0.8, 16: 0.95, 32: 1.0},
+    new_lines=0.4,
+    pieces=60,
+    mean_pieces=50.0,
+    action_bytes=11,
+    actions=2,
+    carries=False,
+    random_teacher=True,
+)
+
+
+def chosen(probed):
+    return {one.key: one.value for one in choices(probed)}
+
+
+def test_the_settings_follow_from_what_was_probed():
+    """Five groups of 8, of which 4 have signal; updates of 2500 / 50 = 50 games; positions for 60
+    pieces twice and two actions of 64 tokens, 248; a byte is a token at most, and an end."""
+    got = chosen(SEEN)
+    assert got["train.num_generations"] == 8 and got["train.per_device_train_batch_size"] == 40
+    assert got["warm_start.batch_size"] == 50 and got["warm_start.games_per_round"] == 1000
+    assert got["warm_start.model.max_positions"] == 512
+    assert got["train.max_action_tokens"] == 12
+    assert got["train.advantage_estimator"] == "grpo" and "train.curriculum" not in got
+    assert got["warm_start.tokenizer"] == "words" and got["warm_start.best_of"] == 8
+    assert all(one.reason for one in choices(SEEN))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "value"),
+    [
+        ({"signal": {8: 0.3, 16: 0.55, 32: 0.8}}, "train.num_generations", 16),
+        ({"signal": {8: 0.3, 16: 0.55, 32: 0.8}}, "train.per_device_train_batch_size", 128),
+        ({"signal": {8: 0.0, 16: 0.0, 32: 0.0}}, "train.per_device_train_batch_size", 512),
+        ({"new_lines": 0.01}, "warm_start.tokenizer", "lines"),
+        ({"new_lines": 0.01}, "warm_start.model.induction_heads", None),
+        ({"carries": True}, "train.advantage_estimator", "trial"),
+        ({"random_teacher": False}, "warm_start.best_of", None),
+        ({"best_of": 0.25}, "warm_start.best_of", None),
+        ({"difficulty": "size"}, "train.curriculum", "size"),
+        ({"pieces": 400}, "warm_start.model.max_positions", 1024),
+        ({"mean_pieces": 1000.0}, "warm_start.batch_size", 8),
+        ({"action_bytes": 500}, "train.max_action_tokens", 64),
+    ],
+)
+def test_each_choice_has_its_cause(changes, key, value):
+    assert chosen(replace(SEEN, **changes)).get(key) == value
+
+
+@pytest.fixture
+def pick(tmp_path, monkeypatch):
+    """The game in a module of the working directory."""
+    (tmp_path / "pick.py").write_text(GAME)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "pick", raising=False)
+    return "pick.PickEnv"
+
+
+def test_a_probe_plays_the_teacher(pick):
+    """Half of the tasks can be won, by a quarter of the actions: an eighth of all, and 90 % of the
+    best of eight in one half. The lines repeat, and the size says how hard a task is."""
+    env = make(pick, trust=True)
+    seen = probe(env, env.get_train_dataset(), 0)
+    share = 1 / 2 * (1 - 0.75**8)
+    assert seen.reward == pytest.approx(1 / 8, abs=0.06)
+    assert seen.best_of == pytest.approx(share, abs=0.2)
+    assert seen.signal[8] == pytest.approx(share, abs=0.2) and seen.new_lines == 0
+    assert (seen.actions, seen.action_bytes, seen.random_teacher) == (1, 1, True)
+    assert seen.difficulty == "size"
+
+
+@pytest.mark.parametrize("train", [{}, {"train": "auto"}])
+def test_a_run_of_two_lines_gets_settings_and_their_reasons(pick, train):
+    notes = Notes()
+    run = resolved(parse_config({"env": pick, "model": "tiny", **train}), notes)
+    assert run.train.learning_rate == 1e-3 and run.train.curriculum == "size"
+    assert run.warm_start.best_of == 8 and run.max_seconds == 300.0
+    assert not run.is_auto and "preset" not in run.train.given
+    assert set(run.chosen) == {note.split("=")[0] for note in notes.notes}
+    assert parse_config(run.model_dump(exclude_unset=True)) == run
+
+
+def test_what_is_given_stays(pick):
+    given = {
+        "train": {"preset": "auto", "num_generations": 6, "max_steps": 3},
+        "warm_start": {"model": {"layers": 1}},
+    }
+    run = resolved(parse_config({"env": pick, "model": "tiny", **given}), Notes())
+    assert run.train.num_generations == 6 and run.warm_start.model.layers == 1
+    assert run.train.per_device_train_batch_size % 6 == 0
+    assert run.max_seconds is None  # the steps end it
+
+
+def test_a_run_that_does_not_ask_is_not_changed(pick):
+    run = parse_config({"env": pick, "model": "tiny", "train": {"max_steps": 1}})
+    assert resolved(run, Notes()) is run
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model": "some/model", "train": "auto"}, "train: auto is for model: tiny"),
+        ({"model": "tiny", "train": "quick"}, "train.preset must be 'auto'"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(pick, keys, message):
+    with pytest.raises(ConfigError, match=message):
+        resolved(parse_config({"env": pick, **keys}), Notes())
+
+
+def test_a_run_of_two_lines_trains(pick, invoke):
+    """With an end that is near: three updates, and a warm start of 20."""
+    Path("pick.yaml").write_text(f"env: {pick}\nmodel: tiny\n")
+    steps = ("train.preset=auto", "train.max_steps=3", "warm_start.steps=20", "eval.rollouts=8")
+    ended = invoke("train", "pick.yaml", *steps, "threads=1", "train.use_cpu=true")
+    assert ended.exit_code == 0, ended.output
+    text = " ".join(ended.output.split())
+    assert "train.learning_rate=0.001: a tiny model" in text
+    assert "teacher" in text and "imitator" in text and "constant" in text
+    assert "curriculum: size" in Path("runs/pick/config.yaml").read_text()
