@@ -209,6 +209,8 @@ def _random():
 
 def _forget():
     """Drop what libraries have cached about the machine's devices."""
+    if "accelerate.state" in sys.modules:
+        sys.modules["accelerate.state"].AcceleratorState._reset_state(reset_partial_state=True)
     for name in ("transformers.utils.import_utils", "accelerate.utils.imports"):
         for value in list(vars(sys.modules.get(name, object)).values()):
             getattr(value, "cache_clear", lambda: None)()

@@ -52,6 +52,16 @@ def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
     return (value,) if isinstance(value, int) else value
 
 
+def is_of_device(error: Exception) -> bool:
+    """Whether an error of a forward pass comes from the device, and says nothing about the model:
+    it has no memory left or failed, or tensors are on several."""
+    import torch
+
+    kinds = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
+    texts = ("on the same device", "can't allocate memory")
+    return isinstance(error, kinds) or any(text in str(error) for text in texts)
+
+
 class EngineUnavailable(RuntimeError):
     """No server answers, or a server cannot be used; the message says which and why."""
 

@@ -19,6 +19,7 @@ from transformers import DynamicCache
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
 from agentsgym.generation.embedded.in_process import InProcessEngine
+from agentsgym.generation.models import is_of_device
 from agentsgym.types.rows import Ints
 
 _LENGTHS = (11, 7)
@@ -120,7 +121,9 @@ def reads_exactly(model: Any, vocabulary: int, device: torch.device, tolerance: 
         lengths = (np.array([first, second]) + step)[rows]
         try:
             logits, _ = ours.read(rows, tokens[rows], lengths)
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if is_of_device(error):
+                raise
             return False  # the model has another cache, or none
         expected, _ = Reader(model, False, device).read(rows, tokens[rows], lengths)
         gap = float((logits - expected).abs().max()) / (1 + float(expected.abs().max()))

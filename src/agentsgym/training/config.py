@@ -1,6 +1,7 @@
 """GRPOEnvConfig: TRL's GRPOConfig and what training on environments adds to it."""
 
 import json
+import logging
 import warnings
 from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -10,6 +11,7 @@ from pydantic import create_model
 from trl import GRPOConfig
 
 from agentsgym.credit import ESTIMATORS, check_estimator, find_estimator
+from agentsgym.generation.embedded.precision import multiplies_bfloat16
 from agentsgym.generation.factory import choose
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.loss.masks import bounds_of
@@ -17,6 +19,8 @@ from agentsgym.training.settings import TRAIN_CAPACITY, OwnSettings
 from agentsgym.training.trl_settings import refuse_settings, refuse_without_effect, trl_types
 from agentsgym.types.settings import Section, read
 from agentsgym.types.text import masked
+
+logger = logging.getLogger(__name__)
 
 # Optimizers that want something else of every backward pass or evaluation than we do.
 _OTHER_OPTIMIZERS = ("lomo", "adalomo", "schedule_free")
@@ -76,12 +80,14 @@ class GRPOEnvConfig(_Own, GRPOConfig):  # type: ignore[misc]
         return config
 
     def __post_init__(self) -> None:
+        self._choose_device()
         if getattr(self, "bf16", None) is None and not self.fp16:
-            self.bf16: bool = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+            self.bf16: bool = not self.use_cpu and multiplies_bfloat16("cuda")
         self._read_values()
         refuse_settings(self)
         _choose_metric(self)
         self._check_with_trl()
+        self._use_one_gpu()
         _choose_mode(self)
         _check_combinations(self)
 
@@ -114,6 +120,24 @@ class GRPOEnvConfig(_Own, GRPOConfig):  # type: ignore[misc]
                 f"generation_batch_size={size} does not agree with steps_per_generation="
                 f"{self.steps_per_generation}, which makes it {self.generation_batch_size}"
             )
+
+    def _choose_device(self) -> None:
+        """Train on the CPU of a Mac: sampling sums in float64, which its GPU (MPS) lacks."""
+        if torch.backends.mps.is_available() and not self.use_cpu:
+            logger.warning("this training uses the CPU; the GPU of a Mac (MPS) is not supported")
+            self.use_cpu: bool = True
+
+    def _use_one_gpu(self) -> None:
+        """Let a process that was started by itself train on the first of several GPUs; transformers
+        would copy the model to all of them, which TRL refuses."""
+        if self.n_gpu > 1:
+            if not self.engine.launch:
+                logger.warning(
+                    "this process trains on one of %d GPUs; all take part with agentsgym train … "
+                    "--processes %d, or a program under accelerate launch",
+                    *(self.n_gpu, self.n_gpu),
+                )
+            self._n_gpu = 1
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as trackers store them, without the credentials in addresses."""

@@ -289,15 +289,13 @@ def _own_arguments(settings: EngineSettings) -> list[str]:
 
 
 def _gpus() -> Sequence[str]:
-    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that this process sees, as CUDA_VISIBLE_DEVICES names them; CUDA reads its names up
+    to the first that is no GPU, such as -1."""
     import torch
 
-    devices = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not torch.cuda.is_available():
-        return ()
-    if devices:
-        return [name.strip() for name in devices.split(",") if name.strip()]
-    return [str(index) for index in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count()
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))
+    return [name.strip() for name in names.split(",")][:count]
 
 
 def _servers(count: int) -> str:

@@ -12,7 +12,7 @@ from torch import nn
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import narrow_windows, tolerance_of, unpackable
-from agentsgym.generation.models import UnsupportedModelError
+from agentsgym.generation.models import UnsupportedModelError, is_of_device
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
 from agentsgym.training.loss.batch import (
@@ -220,6 +220,8 @@ class Scorer:
             with self.reading(model, tree := Forest(rows, shared)):
                 ours = self.forward(model, tree).logps
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if is_of_device(error):
+                raise
             return f"it does not run with packed attention ({error})"
         expected = self.forward(model, self._padded(rows)).logps
         gap = float((ours - expected).abs().max() / (1 + expected.abs().max()))
