@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +128,3 @@ def write_run(
 def breaking(rollout: Rollout) -> Rollout:
     """The rollout in two rows, of which the template began the second."""
     return split(rollout, begins="template", rewrites="thoughts")
-
-
-def rewriting(rollout: Rollout) -> Rollout:
-    """The rollout of a program that changed its conversation before its second call."""
-    return replace(split(rollout, begins="history"), env_config={"function": "mine.run"})

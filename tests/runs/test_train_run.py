@@ -55,6 +55,28 @@ def config(workplace):
     return lambda **overrides: load_config("toy.yaml", overrides)
 
 
+def test_a_run_is_examined_once_during_training_and_at_its_end(config):
+    """After two of four steps, and when all is on disk; the first look is in the notes."""
+    looks, notes = [], Notes()
+
+    def examine(root):
+        looks.append((len(list(read_metrics(root / "metrics.jsonl"))), (root / "model").is_dir()))
+        return [{"title": "It fails.", "evidence": ("0 of 4",), "next": "mend it", "n": len(looks)}]
+
+    summary = train_run(config(), progress=notes, examine=examine)
+    assert [has_model for _, has_model in looks] == [False, True] and looks[0][0] in (1, 2)
+    assert [note for note in notes.notes if "fails" in note] == ["It fails. (0 of 4) Next: mend it"]
+    stored = read_summary(RunDirectory(config().directory).summary)
+    assert stored.findings == summary.findings and summary.findings[0]["n"] == 2
+
+
+def test_what_cannot_examine_ends_no_run(config):
+    notes = Notes()
+    summary = train_run(config(), progress=notes, examine=lambda root: 1 / 0)
+    assert summary.status == "finished" and summary.findings == []
+    assert any("could not be examined" in note for note in notes.notes)
+
+
 def test_a_run_from_beginning_to_end(config):
     summary = train_run(config())
     assert (summary.status, summary.stop_reason, summary.steps) == ("finished", "max_steps", 4)

@@ -1,5 +1,6 @@
 """`agentsgym doctor`: what goes wrong in a run."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +48,7 @@ def _data(run: Path, evidence: Evidence, findings: list[Fault]) -> dict[str, obj
         "training_steps": len(evidence.trained),
         "sets_read": [one.of.id for one in evidence.played],
         "problems": list(evidence.problems),
-        "findings": [one.as_dict() for one in findings],
+        "findings": [asdict(one) for one in findings],
     }
 
 
@@ -58,8 +59,7 @@ def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
         out.print(f"[bold]{shown(one.title)}[/bold] ({one.fault})", soft_wrap=True)
         for text in one.evidence:
             line(f"  {text}")
-        for text in one.attempts:
-            line(f"  try: {text}")
+        line(f"  next: {one.next}")
         if one.rollouts:
             line(f"  look at: {', '.join(one.rollouts)}")
         out.print()

@@ -174,11 +174,17 @@ def _train(config: RunConfig, how: Resume, launch: Launch) -> None:
             "the option out there",
             BAD_USAGE,
         )
+    from agentsgym.report.doctor import examine
     from agentsgym.runs import train_run
 
     with bars() as progress:
         summary = train_run(
-            config, resume=how.resume, restart=how.restart, set_aside=True, progress=progress
+            config,
+            resume=how.resume,
+            restart=how.restart,
+            set_aside=True,
+            progress=progress,
+            examine=examine,
         )
     _show(summary, config)
     if summary.status == "interrupted":

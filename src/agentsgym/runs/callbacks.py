@@ -4,7 +4,7 @@ graceful stop), until it stops."""
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +22,13 @@ if TYPE_CHECKING:
     from agentsgym.training.ranks import Ranks
 
 Note = Callable[[str], None]
+Finding = Mapping[str, Any]
+Examine = Callable[[Path], Sequence[Finding]]
+"""Returns what goes wrong in a run's directory: the faults of the report `doctor` as dicts."""
 
 # A message of the Hugging Face trainer at the end of training; the summary has its content.
 _FINAL = "train_runtime"
+_EXAMINED_AT = 0.5  # share of the run
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]
@@ -100,6 +104,32 @@ class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
         self._last = time.monotonic()
         if self._asked is not None:
             self._every = max(self._every, 10 * (self._last - self._asked))
+
+
+class ExaminationCallback(TrainerCallback):  # type: ignore[misc]
+    """Examines the run once, after half of it, and notes what rank 0 finds: by then what does not
+    learn can be told from what has only begun, and half of the time is left."""
+
+    def __init__(
+        self,
+        ranks: "Ranks",
+        share: Callable[[], float],
+        find: Callable[[], Sequence[Finding]],
+        note: Note,
+    ) -> None:
+        self._ranks = ranks
+        self._share = share
+        self._find = find
+        self._note = note
+        self._done = False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Examine it if it is time."""
+        share = max(self._share(), state.global_step / max(1, state.max_steps))
+        if not self._done and self._ranks.gather([share >= _EXAMINED_AT])[0]:
+            self._done = True
+            for one in self._ranks.first(self._find):
+                self._note(f"{one['title']} ({one['evidence'][0]}) Next: {one['next']}")
 
 
 def ctrl_c_stops(stop: StopCallback, note: Note) -> AbstractContextManager[None]:
@@ -206,10 +236,11 @@ def train_until_stopped(
     progress: Progress,
     used: float,
     checkpoint: Path | None,
+    find: Callable[[], Sequence[Finding]],
 ) -> str:
     """Train, from a checkpoint if there is one; return the reason why training stopped.
 
-    `used` is the number of seconds of RL before a resume.
+    `used` is the number of seconds of RL before a resume, and `find` returns what goes wrong.
     """
     began = time.monotonic() - used
 
@@ -222,6 +253,7 @@ def train_until_stopped(
         MetricsCallback(trainer.ranks, metrics, writer, progress, seconds, stop.share_used)
     )
     trainer.add_callback(stop)
+    trainer.add_callback(ExaminationCallback(trainer.ranks, stop.share_used, find, progress.note))
     if trainer.args.save_strategy != "no":
         every = config.checkpoint_seconds
         trainer.add_callback(CheckpointCallback(trainer.ranks, updates, every))

@@ -20,7 +20,12 @@ from filelock import BaseFileLock
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.auto import resolved
-from agentsgym.runs.callbacks import sigterm_interrupts, train_until_stopped
+from agentsgym.runs.callbacks import (
+    Examine,
+    Finding,
+    sigterm_interrupts,
+    train_until_stopped,
+)
 from agentsgym.runs.checkpoints import last_whole, save_model
 from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
 from agentsgym.runs.files import (
@@ -40,6 +45,7 @@ from agentsgym.runs.files.directory import claim
 from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_settings, versions
 from agentsgym.runs.models import template_remark
 from agentsgym.runs.parts import PARTS, part
+from agentsgym.runs.players import simple_players
 from agentsgym.runs.policy import (
     load_policy,
     load_trained,
@@ -63,6 +69,7 @@ from agentsgym.runs.sources import load_run
 from agentsgym.runs.trust import check_links, resume_command, trusted
 from agentsgym.training.ranks import Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
+from agentsgym.types.text import named_error, plain
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
@@ -75,6 +82,7 @@ def train_run(
     restart: bool = False,
     set_aside: bool = False,
     progress: Progress | None = None,
+    examine: Examine | None = None,
 ) -> Summary:
     """Execute a run and return its summary; `status` says whether it finished.
 
@@ -82,7 +90,9 @@ def train_run(
     those of an uninterrupted run. Where there is none, `restart` says whether to start again.
     Ctrl-C during training stops at the next generation boundary with a checkpoint; before and after
     training it ends the run at once, as SIGTERM does. An earlier run in the directory is renamed if
-    `set_aside` says so; otherwise it is an error.
+    `set_aside` says so; otherwise it is an error. `examine` (agentsgym.report.doctor.examine) is
+    asked after half of the training and at the end what goes wrong: the progress and the summary
+    have it.
 
     Under a launcher of several processes (`accelerate launch`) every one of them must call it, with
     equal arguments. If one of them fails, all do; the error of the first is in the summary.
@@ -94,7 +104,9 @@ def train_run(
     config = resolved(config, progress or Progress())
     directory = config.directory
     with sigterm_interrupts(), naming_lost_ranks():
-        run = TrainingRun(config, progress or Progress(), resumes=resume, restarts=restart)
+        run = TrainingRun(
+            config, progress or Progress(), resumes=resume, restarts=restart, examine=examine
+        )
 
         def claimed() -> BaseFileLock | None:
             if run.ranks.rank:
@@ -116,12 +128,19 @@ class TrainingRun:
     file."""
 
     def __init__(
-        self, config: RunConfig, progress: Progress, *, resumes: bool, restarts: bool = False
+        self,
+        config: RunConfig,
+        progress: Progress,
+        *,
+        resumes: bool,
+        restarts: bool = False,
+        examine: Examine | None = None,
     ) -> None:
         from accelerate import PartialState
 
         self._config = config
         self._resumes, self._restarts = resumes, restarts
+        self._examine = examine
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
         self.ranks = Ranks(PartialState())
@@ -360,6 +379,12 @@ class TrainingRun:
             self._summary.references = self.ranks.first(
                 lambda: other_references(self._env, self._held_out)
             )
+        if not self._summary.players:
+            self._summary.players = self.ranks.first(
+                lambda: simple_players(
+                    self._env, self._held_out, played.rollouts, self._config.seed
+                )
+            )
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return played.evaluation
@@ -378,6 +403,7 @@ class TrainingRun:
             progress=self.progress,
             used=self._summary.phases.get("rl", 0.0),
             checkpoint=self._checkpoint[1] if self._checkpoint else None,
+            find=self._findings,
         )
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = sum(self.ranks.gather([self._writer.agent_tokens]))
@@ -390,8 +416,19 @@ class TrainingRun:
             )
         save_model(trainer, self._directory.model)
 
+    def _findings(self) -> Sequence[Finding]:
+        """What goes wrong, as far as it is on disk. No fault of the search for faults ends a
+        run."""
+        try:
+            return self._examine(self._directory.root) if self._examine else ()
+        except Exception as error:
+            self.progress.note(f"the run could not be examined: {named_error(error)}")
+            return ()
+
     def _close(self, status: Literal["interrupted", "finished"]) -> None:
         self._summary.status = status
+        self._write_summary()
+        self._summary.findings = plain(list(self.ranks.first(self._findings)))
         with self._phase("report", str(self._directory.picture)):
             if "curve" in PARTS:
                 self.ranks.first(self._draw_curve)

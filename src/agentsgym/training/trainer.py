@@ -55,6 +55,7 @@ from agentsgym.training.teacher import teacher_pass
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments, refuse_settings
+from agentsgym.training.update_size import UpdateSize
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, TrainableEngine
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink", "TokenSink"]
@@ -160,6 +161,8 @@ class GRPOEnvTrainer(TRLBase):
         )
         self.add_callback(self.low_signal)
         self.add_callback(self.sample)
+        if not self.is_deepspeed_enabled:  # it steps within the backward pass
+            self.add_callback(UpdateSize(self.record_metric))
         self._before_update = 0
         self._of_later_updates: list[TrainRollout] = []
 

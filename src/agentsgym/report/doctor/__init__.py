@@ -3,20 +3,21 @@ faults: the limits of metrics that show them, and what to try."""
 
 import re
 from collections.abc import Iterable, Iterator
-from importlib import import_module
+from dataclasses import asdict
 from importlib.resources import files
-from importlib.util import find_spec
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field
 
-from agentsgym.report.doctor import faults
-from agentsgym.report.doctor.evidence import Curve, Evidence, Fault, Signs, read_evidence, share
+from agentsgym.evaluation.trends import Curve
+from agentsgym.report.doctor.evidence import Evidence, Fault, Signs, read_evidence, share
+from agentsgym.report.doctor.faults import actions, curves, rewards
 from agentsgym.report.doctor.looking import LOOK_AT
+from agentsgym.report.stored import Source
 from agentsgym.runs.sources import load_yaml
 from agentsgym.tokens.template import REWRITES
-from agentsgym.tokens.tree import REASONS
 from agentsgym.types.settings import Section, read
 
 MOST_EXAMPLES = 4
@@ -35,7 +36,7 @@ class Sign(Section):
 
     def curves(self, evidence: Evidence) -> Iterator[tuple[Curve, str]]:
         """The curves beyond the limits, each with its sentence."""
-        for name in evidence.names():
+        for name in evidence.metrics["values"]:
             match = re.fullmatch(self.metric, name)
             curve = evidence.curve(name) if match else None
             if match is None or curve is None:
@@ -49,7 +50,7 @@ class Sign(Section):
                     self.says.format(
                         group,
                         name=name,
-                        words=(REWRITES | REASONS).get(group, group),
+                        words=REWRITES.get(group, group),
                         mean=part.mean,
                         share=share(part.mean),
                         steps=part,
@@ -64,10 +65,11 @@ class FaultKind(Section):
 
     when: str
     title: str
+    only: Literal["", "unsolved", "stuck"] = ""
     signs: list[Sign] = Field(default_factory=list)
     also: list[Sign] = Field(default_factory=list)
     look_at: str = ""
-    attempts: list[str] = Field(alias="try")
+    next: str
 
 
 def _read_kinds() -> dict[str, FaultKind]:
@@ -84,28 +86,28 @@ def diagnose(evidence: Evidence) -> list[Fault]:
     return [fault for name, kind in FAULTS.items() if (fault := _found(name, kind, evidence))]
 
 
+def examine(run: Path) -> list[dict[str, Any]]:
+    """What goes wrong in a run's directory, which is this process's own, as plain data."""
+    return [asdict(fault) for fault in diagnose(read_evidence(Source(run, trust=True)))]
+
+
 def _found(name: str, kind: FaultKind, evidence: Evidence) -> Fault | None:
-    code = _code_of(name)
-    signs = code.find(evidence) if hasattr(code, "find") else _beyond(kind, evidence)
+    if not evidence.applies(kind.only):
+        return None
+    code: Any = next((vars(m)[name] for m in (actions, curves, rewards) if name in vars(m)), None)
+    signs = _beyond(kind, evidence) if kind.signs else code and code(evidence)
     if signs is None:
         return None
     also = [line for sign in kind.also for line in _said(sign, evidence)]
-    more = code.more(evidence) if hasattr(code, "more") else ()
-    sets = evidence.recent or evidence.early
+    more = code(evidence) if code and kind.signs else ()
     return Fault(
         name,
         kind.title,
         (*signs.lines, *also, *more),
-        tuple(attempt.replace("{env}", evidence.env) for attempt in kind.attempts),
-        tuple(_examples(signs, sets)),
+        kind.next.replace("{env}", evidence.env),
+        tuple(_examples(signs, evidence.recent or evidence.early)),
         signs.steps,
     )
-
-
-def _code_of(name: str) -> Any:
-    """The fault's file in `faults/`; None if it has none."""
-    path = f"{faults.__name__}.{name}"
-    return import_module(path) if find_spec(path) else None
 
 
 def _beyond(kind: FaultKind, evidence: Evidence) -> Signs | None:
@@ -136,4 +138,4 @@ def _examples(signs: Signs, sets: Iterable[Any]) -> Iterator[str]:
         yield from islice(names, MOST_EXAMPLES)
 
 
-__all__ = ["FAULTS", "Evidence", "Fault", "diagnose", "read_evidence"]
+__all__ = ["FAULTS", "Evidence", "Fault", "diagnose", "examine", "read_evidence"]

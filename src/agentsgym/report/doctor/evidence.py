@@ -3,34 +3,30 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from agentsgym.credit.table import differ
 from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
+from agentsgym.evaluation.trends import Curve, Part
 from agentsgym.report.stored import Contents, Source, groups, spread
 from agentsgym.types import Rollout
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault by its name: what goes wrong, in a sentence; the numbers that show it; what to try,
-    the likeliest first; and rollouts to look at, by set, group and number (train-40/3/1). `steps`
-    are the first and the last optimizer step that it rests on, None where it rests on no step."""
+    """A fault by its name: what goes wrong, in a sentence; the numbers that show it; the `next`
+    step; and rollouts to look at, by set, group and number (train-40/3/1). `steps` are the first
+    and the last optimizer step that it rests on, None where it rests on no step."""
 
     fault: str
     title: str
     evidence: tuple[str, ...]
-    attempts: tuple[str, ...]
+    next: str
     rollouts: tuple[str, ...] = ()
     steps: tuple[int, int] | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fault as plain data; what to try has the key `try`."""
-        data = asdict(self)
-        return {"fault": data.pop("fault"), "try": data.pop("attempts"), **data}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,76 +37,6 @@ class Signs:
     lines: tuple[str, ...]
     steps: tuple[int, int] | None = None
     look_at: Callable[[Contents], Iterable[Rollout]] | None = None
-
-
-_PART, _LEAST_VALUES, _MOST_VALUES = 5, 3, 40
-"""A part is a fifth of the curve, but at least 3 and at most 40 values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Values of neighboring steps: their `mean` and its standard `error` (0 of a single value)."""
-
-    first: int
-    last: int
-    mean: float
-    error: float
-
-    @property
-    def steps(self) -> tuple[int, int]:
-        """The first and the last step."""
-        return self.first, self.last
-
-    def __str__(self) -> str:
-        return f"steps {self.first} to {self.last}"
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A metric's finite values and the steps they belong to; there is at least one."""
-
-    steps: Sequence[int]
-    values: Sequence[float]
-
-    @property
-    def early(self) -> Part:
-        """The beginning."""
-        return self._part(0, self._width)
-
-    @property
-    def recent(self) -> Part:
-        """The end."""
-        return self._part(len(self.values) - self._width, len(self.values))
-
-    @property
-    def whole(self) -> Part:
-        """All of it."""
-        return self._part(0, len(self.values))
-
-    @property
-    def is_long(self) -> bool:
-        """Whether beginning and end share no value."""
-        return len(self.values) >= 2 * self._width
-
-    @property
-    def _width(self) -> int:
-        size = len(self.values)
-        return min(size, _MOST_VALUES, max(_LEAST_VALUES, size // _PART))
-
-    def _part(self, start: int, stop: int) -> Part:
-        values = self.values[start:stop]
-        count = len(values)
-        middle = sum(values) / count
-        spread = sum((value - middle) ** 2 for value in values) / max(1, count - 1)
-        return Part(self.steps[start], self.steps[stop - 1], middle, math.sqrt(spread / count))
-
-
-def rise(curve: Curve) -> float:
-    """The end's mean minus the beginning's, or 0 within two standard errors of it."""
-    early, recent = curve.early, curve.recent
-    change = recent.mean - early.mean
-    sure = abs(change) > 2 * math.hypot(early.error, recent.error)
-    return change if sure and curve.is_long else 0.0
 
 
 Group = Sequence[Rollout]
@@ -126,18 +52,20 @@ def comparable(one: Contents) -> list[Group]:
 
 SOLVED = 0.9
 """Of the reference player's reward, or of wins: from here on there is little to learn."""
+_HALF_WAY = 0.5
 
 
 @dataclass(frozen=True)
 class Evidence:
     """A run: its `metrics` by column, generations of the beginning of training (`early`) and of its
-    end (`recent`, the newest first), its evaluations by name, and its configuration. `problems` are
-    files that could not be read."""
+    end (`recent`, the newest first), its evaluations and what simple `players` earn by name, and
+    its configuration. `problems` are files that could not be read."""
 
     metrics: Mapping[str, Any]
     early: Sequence[Contents] = ()
     recent: Sequence[Contents] = ()
     evaluations: Mapping[str, Evaluation] = field(default_factory=dict)
+    players: Mapping[str, float] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
@@ -155,15 +83,6 @@ class Evidence:
         ]
         return Curve(*zip(*lines, strict=True)) if lines else None
 
-    def high(self, name: str, least: float) -> Curve | None:
-        """The metric's curve if its mean at the end is at least this."""
-        curve = self.curve(name)
-        return curve if curve is not None and curve.recent.mean >= least else None
-
-    def names(self) -> list[str]:
-        """Every metric that was logged."""
-        return list(self.metrics["values"])
-
     @property
     def played(self) -> list[Contents]:
         """All generations, the oldest first."""
@@ -173,10 +92,47 @@ class Evidence:
     def is_solved(self) -> bool:
         """Whether the policy now earns what the reference player earns, or, where no reference is
         known, wins nearly always: then equal rewards and certain actions are the goal."""
-        reward, least = self.curve("reward"), self.enough
+        reward, wins, least = self.curve("reward"), self.curve("win_rate"), self.enough
         if reward is not None and least is not None:
             return reward.recent.mean >= least
-        return self.high("win_rate", SOLVED) is not None
+        return wins is not None and wins.recent.mean >= SOLVED
+
+    @cached_property
+    def end(self) -> Part | None:
+        """The reward on held-out tasks after training; while it goes on, the training reward's
+        end."""
+        curve = self.curve("reward")
+        return self._measured("after") or (curve.recent if curve else None)
+
+    @cached_property
+    def way(self) -> tuple[float, float] | None:
+        """The share of the way from the start's reward to the best that is made, as a 95 %
+        interval. The best is the reference player's or the highest reward that was read. None if it
+        is unknown, or the start as good."""
+        curve, end = self.curve("reward"), self.end
+        start = (
+            self._measured("warm_started")
+            or self._measured("before")
+            or (curve.early if curve else None)
+        )
+        best = self.highest if self.reference is None else self.reference
+        if start is None or end is None or best is None or best <= start.mean:
+            return None
+        made, error = end.mean - start.mean, 2 * math.hypot(start.error, end.error)
+        return (made - error) / (best - start.mean), (made + error) / (best - start.mean)
+
+    def _measured(self, name: str) -> Part | None:
+        """An evaluation's reward, if its interval is known."""
+        figures = self.evaluations.get(name)
+        low, high = figures.reward_ci95 if figures else (None, None)
+        if figures is None or figures.reward is None or low is None or high is None:
+            return None
+        return Part(0, 0, figures.reward, (high - low) / 4)
+
+    def applies(self, only: str) -> bool:
+        """Whether the run is `unsolved`, or `stuck`: it surely makes less than half of the way."""
+        stuck = self.way is None or self.way[1] < _HALF_WAY
+        return not (only and self.is_solved) and (only != "stuck" or stuck)
 
     @property
     def enough(self) -> float | None:
@@ -240,6 +196,7 @@ def read_evidence(source: Source) -> Evidence:
         early=early,
         recent=recent,
         evaluations=_evaluations(overview),
+        players=(overview["summary"] or {}).get("players", {}),
         config=source.settings,
         problems=[*overview["problems"], *(p.problem for p in (*early, *recent) if p.problem)],
     )

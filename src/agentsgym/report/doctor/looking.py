@@ -33,8 +33,5 @@ LOOK_AT: Mapping[str, Callable[[Contents], Iterable[Rollout]]] = {
     # Those of which the viewer shows the trainer's numbers.
     "recorded": lambda one: (r for r in one.live if r.session_id in one.records),
     "most_rows": _most_rows,
-    "changed_calls": lambda one: (
-        r for r in one.live if any(row.begins in ("history", "tools") for row in r.rows)
-    ),
 }
 """By the words of `faults.yaml`."""

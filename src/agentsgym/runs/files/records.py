@@ -89,9 +89,10 @@ class JsonRecord(BaseModel):
 class Summary(JsonRecord):
     """summary.json: what a run did, and its results. `warm_started` are the figures after the warm
     start of a pretrained model and before RL. `references` are the mean scores of other players on
-    the held-out tasks, by name (`other_references` of the environment). `seconds` is the sum of
-    `phases` (seconds each, over all resumes); `error` is the error that ended a failed run; `data`
-    has digests of the files of tasks, by key."""
+    the held-out tasks, by name (`other_references` of the environment), `players` those of the
+    random player and of the best constant action on some of them. `findings` are what the doctor
+    found. `seconds` is the sum of `phases` (seconds each, over all resumes); `error` is the error
+    that ended a failed run; `data` has digests of the files of tasks, by key."""
 
     name: str
     status: Literal["running", "interrupted", "failed", "finished"] = "running"
@@ -106,6 +107,8 @@ class Summary(JsonRecord):
     warm_started: Evaluation | None = None
     after: Evaluation | None = None
     references: dict[str, float] = Field(default_factory=dict)
+    players: dict[str, float] = Field(default_factory=dict)
+    findings: list[dict[str, Any]] = Field(default_factory=list)
     steps: int = 0
     agent_tokens: int = 0
     seconds: float = 0.0

@@ -1,2 +1,3 @@
-"""What a fault has beside its row of `faults.yaml`, in a file of its name: `find(evidence)`, what
-shows it where no limit of a metric does, and `more(evidence)`, further evidence from rollouts."""
+"""What a fault has beside its row of `faults.yaml`: a function of its name. It returns what shows
+the fault where no limit of a metric does (`Signs`, or None), and for a fault with such limits
+further evidence from rollouts (lines)."""
