@@ -32,8 +32,7 @@ _TRAIN = """
 in a run, options and YAML of `TrlParser(GRPOEnvConfig)`. In Python `engine` and `ray` are fields,
 too: `GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. In a run the sections
 `engine` and `ray` are beside `train`; `seed`, `output_dir`, the precision (`model.dtype`) and the
-chat template (`model.chat_template`) have their places there, too. `train: auto`, that is
-`train.preset=auto`, [chooses what is not given](training.md#a-run-of-two-lines).
+chat template (`model.chat_template`) have their places there, too.
 """
 _TRL = """
 ## TRL's settings
@@ -126,7 +125,8 @@ def _row(name: str, field: FieldInfo, more: str = "") -> str:
 
 
 def _own_rows() -> Iterator[str]:
-    for name, field in OwnSettings.model_fields.items():
+    preset = {"preset": TrainSection.model_fields["preset"]}
+    for name, field in (preset | OwnSettings.model_fields).items():
         if _section_of(field.annotation) is None:
             effect = f" Has an effect {BELONGS_TO[name]}." if name in BELONGS_TO else ""
             yield _row(name, field, effect)

@@ -10,6 +10,7 @@ from checks.snippets import blocks
 
 PAGE = Path(__file__).parents[2] / "docs" / "write-your-own-environment.md"
 SHORT = [
+    "train.preset=auto",
     "warm_start.steps=2", "warm_start.batch_size=4", "warm_start.tokenizer_games=12",
     "warm_start.games_per_round=8", "train.max_steps=1", "train.per_device_train_batch_size=8",
     "train.num_generations=4", "train.use_cpu=true", "eval.rollouts=4",

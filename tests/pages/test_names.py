@@ -6,6 +6,7 @@ from agentsgym.cli.app import COMMANDS, loaded
 from agentsgym.envs import find
 from agentsgym.envs.builtin import KNOWN
 from agentsgym.training import GRPOEnvConfig
+from agentsgym.training.settings import TrainSection
 from pages.page_blocks import ROOT, pages
 
 PAGE = (ROOT / "docs/settings.md").read_text("utf-8")
@@ -32,7 +33,8 @@ def spans(pattern):
 
 
 def test_every_setting_exists():
-    known = SETTINGS | {f"train.{name}" for name in GRPOEnvConfig.__dataclass_fields__}
+    of_training = {*GRPOEnvConfig.__dataclass_fields__, *TrainSection.model_fields}
+    known = SETTINGS | {f"train.{name}" for name in of_training}
     known |= {name.removeprefix("warm_start.") for name in SETTINGS}  # named within their section
     named = [(page, ".".join(key)) for page, key in spans(KEY)]
     assert [one for one in named if one[1] not in known and not one[1].startswith(OTHER)] == []

@@ -58,11 +58,11 @@ def chosen(probed):
 
 
 def test_the_settings_follow_from_what_was_probed():
-    """Five groups of 8, of which 4 have signal; updates of 2500 / 50 = 50 games; positions for 60
+    """Five groups of 8, of which 4 have signal; updates of 1700 / 50 = 34 games; positions for 60
     pieces twice and two actions of 64 tokens, 248; a byte is a token at most, and an end."""
     got = chosen(SEEN)
     assert got["train.num_generations"] == 8 and got["train.per_device_train_batch_size"] == 40
-    assert got["warm_start.batch_size"] == 50 and got["warm_start.games_per_round"] == 1000
+    assert got["warm_start.batch_size"] == 34 and got["warm_start.games_per_round"] == 680
     assert got["warm_start.model.max_positions"] == 512
     assert got["train.max_action_tokens"] == 12
     assert got["train.advantage_estimator"] == "grpo" and "train.curriculum" not in got

@@ -9,15 +9,15 @@ that was chosen, with the reasons in `chosen`, so a resumed run probes nothing.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import fmean, pvariance
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agentsgym.agents.scripted import scripted_agent
+from agentsgym.agents.scripted import RandomAgent, scripted_agent
 from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.base import overrides
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig, parse_config
@@ -32,11 +32,12 @@ WITH_SIGNAL, LEAST_GROUPS, MOST_GROUPS = 0.5, 4, 16
 """The share of groups that should have signal, and how many groups a generation should have with
 signal and has at most. At equal numbers of games, Explore learned fastest with many small updates:
 area under the curve .93, .84, .57 with 32, 128, 512 rollouts."""
-WARM_TOKENS = 2500
-"""Tokens in an update of the warm start: 64 games of 40 in the preset explore, 16 of 160 in
-explore-many."""
+WARM_PIECES = 1700
+"""Words and signs in an update of the warm start: 16 games of 108 in the preset explore-many."""
 BEST_OF = 8
-"""Games of a random teacher of which the best is imitated."""
+"""Games of a random teacher of which the best is imitated. Paid games alone rescued Explore's
+hardest starts: after a look, such a game shows how its answer is used
+(docs/results/explore-hard-starts.md). The number is the preset smollm2's."""
 NEW_LINES = 0.05
 """Share of lines that no earlier game had, above which a token is a word and no line."""
 KINDS, CERTAIN = 12, 4.0
@@ -93,6 +94,7 @@ _SHARED: dict[str, Any] = {
     "train.loss_type": "dapo",
     "train.gradient_checkpointing": False,
 }
+_SHAPE = "warm_start.model."
 _Row = tuple[str, Any, str]
 
 
@@ -114,9 +116,9 @@ def _of_model(probed: Probed) -> Iterator[_Row]:
 
 
 def _of_warm_start(probed: Probed) -> Iterator[_Row]:
-    size = int(np.clip(WARM_TOKENS / probed.mean_pieces, 8, 64))
+    size = int(np.clip(WARM_PIECES / probed.mean_pieces, 8, 64))
     length = f"a game has {probed.mean_pieces:.0f} words and signs on average"
-    yield "warm_start.batch_size", size, f"{length}, and an update {WARM_TOKENS}, as in the presets"
+    yield "warm_start.batch_size", size, f"{length}, an update {WARM_PIECES}, as in explore-many"
     yield "warm_start.games_per_round", 20 * size, "20 updates"
     yield "warm_start.tokenizer_games", 500, "the words of a small game are seen by then"
     if probed.random_teacher and probed.best_of > probed.reward:
@@ -166,14 +168,16 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
 # -- the probe -------------------------------------------------------------------------------------
 
 
-def probe(env: MultistepEnv, rows: Any, seed: int) -> Probed:
-    """Play the teacher's games on some training tasks. Raises ConfigError without a teacher, or if
-    a game fails."""
-    teacher = scripted_agent(env, "teacher", seed=seed)
-    if not len(rows):
+def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> Probed:
+    """Play games of the player that is imitated on some training tasks. Raises ConfigError without
+    such a player, or if a game fails."""
+    teacher = scripted_agent(env, source, seed=seed)
+    known = rows if hasattr(rows, "__getitem__") else [*islice(rows, 10 * TASKS)]
+    if not len(known):
         raise ConfigError(f"{env.name} has no training tasks")
-    drawn = np.random.default_rng(seed).permutation(len(rows))[:TASKS].tolist()
-    tasks = [rows[index]["task_data"] for index in drawn]
+    count = min(TASKS, len(known))
+    drawn = np.random.default_rng(seed).choice(len(known), count, replace=False).tolist()
+    tasks = [known[index]["task_data"] for index in drawn]
     rollouts = env.run_trial(tasks, teacher, ROLLOUTS, seed=seed).rollouts
     failed = next((rollout.error for rollout in rollouts if rollout.failed), None)
     if failed is not None:
@@ -192,7 +196,7 @@ def probe(env: MultistepEnv, rows: Any, seed: int) -> Probed:
         action_bytes=max((len(a.encode()) for actions in said for a in actions), default=1),
         actions=max(map(len, said)),
         carries=env.config.episodes_per_trial > 1 and env.config.carry != "none",
-        random_teacher=not overrides(env.unwrapped, "teacher_agent"),
+        random_teacher=isinstance(teacher, RandomAgent),
         difficulty=_difficulty(tasks, groups),
     )
 
@@ -249,12 +253,15 @@ def resolved(config: RunConfig, progress: Progress) -> RunConfig:
     env = make_env(config)
     rows = run_tasks(env, config.data, "train")
     group = config.train.given.get("num_generations")
-    chosen = choices(probe(env, rows, config.warm_start.seed), group)
+    warm_start = config.warm_start
+    probed = probe(env, rows, warm_start.seed, warm_start.source or "teacher")
+    chosen = choices(probed, group)
     given = flat(config.model_dump(exclude_unset=True))
     ends = config.train.max_steps is not None or "train.num_train_epochs" in given
-    free = [
-        one for one in chosen if one.key not in given and not (ends and one.key == "max_seconds")
-    ]
+    left_out = {*given, *(["max_seconds"] if ends else [])}
+    if any(key.startswith(_SHAPE) for key in given):  # a shape is chosen whole, or not at all
+        left_out |= {one.key for one in chosen if one.key.startswith(_SHAPE)}
+    free = [one for one in chosen if one.key not in left_out]
     for key, value, reason in free:
         progress.note(f"{key}={value}: {reason}")
     train = config.train.changed({}, ("preset",))

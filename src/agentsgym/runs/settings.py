@@ -210,9 +210,10 @@ class RunConfig(Section):
     @property
     def is_auto(self) -> bool:
         """Whether a probe of the game chooses what is not given: with `train: auto`, and for a new
-        model without a section `train`."""
+        model without a section `train` or an end."""
         given = self.train.given.keys() - {"trust"}
-        return "preset" in given or (self.model.path == TINY and not given)
+        ends = self.max_seconds is not None or given & {"max_steps", "num_train_epochs"}
+        return "preset" in given or (self.model.path == TINY and not (given and ends))
 
     def to_yaml(self) -> str:
         """The configuration as YAML that can be read back; keys and URL credentials are masked."""

@@ -244,12 +244,16 @@ ELSEWHERE = {
 
 class TrainSection(TrainSettings):
     """The section `train`. TRL's settings are in it as they are given; `GRPOEnvConfig` checks
-    them. `train: auto` has a short probe of the game choose what is not given."""
+    them."""
 
     model_config = ConfigDict(extra="allow")
     main_key = "preset"
 
-    preset: Literal["auto"] | None = None
+    preset: Literal["auto"] | None = setting(
+        None,
+        "Of a run: a short probe of the game chooses what is not given (docs/training.md). "
+        "`train: auto` is the same.",
+    )
 
     # TRL's that a run reads before TRL is imported; None: not given.
     use_cpu: bool | None = None
