@@ -20,7 +20,7 @@
 #   make fuzz        5,000 hostile inputs, 1,000 hostile programs, a training in a storm of faults, 20
 #                    killed trainings (half an hour; FUZZ_SEED=N draws other inputs)
 #   make gpu         what needs a GPU, measured: engines, training steps, memory, the preset one-gpu; an hour,
-#                    or one part of nine minutes: `make gpu ARGS=one-gpu`. On a CPU it only tries the code
+#                    or one part of four minutes: `make gpu ARGS=one-gpu`. On a CPU it only tries the code
 #   make leaves      which files can go without the others, shown by deleting each in a copy
 #   make lint        ruff's rules, its format, and mypy's types
 #   make docs        these pages and a reference as a site, in build/docs/index.html; needs no network

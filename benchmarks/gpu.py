@@ -1,9 +1,9 @@
-"""A day on a GPU in one command: everything here that needs one, in parts of at most nine minutes.
+"""A day on a GPU in one command: everything here that needs one, in parts of at most four minutes.
 
     python benchmarks/gpu.py [PART ...] [--device cpu] [--out build/gpu.json]
 
 Each part is a script of this folder in a process of its own. A part that fails, is not done after
-nine minutes or lacks vLLM becomes a line of the table, and the others go on. All figures are in one
+four minutes or lacks vLLM becomes a line of the table, and the others go on. All figures are in one
 JSON file, the main ones in the table; parts that were run before keep theirs, so that parts may be
 run one by one. Without a GPU everything runs on the CPU with tiny sizes: that tries the code, and
 its figures mean nothing.
@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 FOLDER = Path(__file__).resolve().parent
-LIMIT = 540.0
+LIMIT = 240.0
 """Seconds of a part."""
 GRACE = 20.0
 _TAIL = 300
@@ -54,20 +54,26 @@ def _of_size(size: str) -> dict[str, Part]:
         f"generation-{size}": Part(
             engines,
             "generation.py",
-            f"--models {size} --repeats 2 --turns 1 20",
+            f"--models {size} --repeats 1 --turns 1 20",
             f"{trial} --turns 1 3",
         ),
         f"generation-{size}-long": Part(
             engines,
             "generation.py",
-            f"--models {size} --repeats 2 --turns 50",
+            f"--models {size} --repeats 1 --turns 50",
             f"{trial} --turns 4",
         ),
         f"training-step-{size}": Part(
             f"a training step beside TRL's, {llama}",
             "training_step.py",
-            f"--model {size}",
+            f"--model {size} --repeats 1",
             "--model 0.002 --quick --threads 1",
+        ),
+        f"training-step-{size}-long": Part(
+            f"the same with prompts of 1,000 tokens in groups of 16, {llama}",
+            "training_step.py",
+            f"--model {size} --case long --repeats 1",
+            "--model 0.002 --case long --quick --rollouts 8 --group 4 --threads 1",
         ),
         f"memory-{size}": Part(
             f"peak memory beside --estimate, {llama}",
@@ -79,6 +85,18 @@ def _of_size(size: str) -> dict[str, Part]:
 
 
 PARTS = {
+    "equality": Part(
+        "what the engine samples there and on the CPU, 18 families",
+        "device.py",
+        "equality",
+        "equality --families llama --threads 1",
+    ),
+    "graph": Part(
+        "a decode pass of the plain model, eager and as a CUDA graph, a random Llama of 0.5 B",
+        "device.py",
+        "graph",
+        "graph --model 0.002 --rows 4 --threads 1",
+    ),
     **_of_size("0.5"),
     **_of_size("1.5"),
     "one-gpu": Part(

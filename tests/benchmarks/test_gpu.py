@@ -104,7 +104,7 @@ def is_running(pid):
         return False
 
 
-@pytest.mark.parametrize("script", ["generation", "training_step", "memory", "one_gpu"])
+@pytest.mark.parametrize("script", ["generation", "training_step", "memory", "one_gpu", "device"])
 @pytest.mark.slow
 def test_the_arguments_for_a_gpu_are_those_of_the_script(script, monkeypatch):
     """argparse checks them one by one before it comes to `--help`."""
@@ -120,6 +120,9 @@ def test_the_arguments_for_a_gpu_are_those_of_the_script(script, monkeypatch):
 # -- the real parts, in small ----------------------------------------------------------------------
 
 REAL = {
+    "equality": {"equal_families", "llama: logp_difference"},
+    "graph": {"eager_ms"},
+    "training-step-0.5-long": {"ours_over_trl", "forest_over_rows"},
     "generation-0.5": {"ours_over_trl_3_turns_0.002b", "ours_over_continuous_3_turns_0.002b"},
     "generation-1.5-long": {"ours_over_trl_4_turns_0.002b"},
     "training-step-1.5": {"ours_over_trl"},
@@ -127,6 +130,14 @@ REAL = {
     "one-gpu": {"logp_difference_worst_step"},
     "logprobs": {"vllm_worst"},
 }
+
+
+def test_no_part_is_left_out(monkeypatch):
+    """Parts with another model on a GPU are the same on a CPU."""
+    monkeypatch.syspath_prepend(FOLDER)
+    parts = importlib.import_module("gpu").PARTS
+    tried = {(parts[name].script, parts[name].on_cpu) for name in REAL}
+    assert {(part.script, part.on_cpu) for part in parts.values()} == tried
 
 
 @pytest.mark.slow

@@ -254,7 +254,7 @@ def random_tree_scorer():
     ranks = SimpleNamespace(gather=lambda values: values)
 
     def scorer_of(most):
-        args = SimpleNamespace(max_tokens_per_forward=most)
+        args = SimpleNamespace(max_tokens_per_forward=most, gradient_checkpointing=False)
         return Scorer(accelerator, ranks, 1, args)
 
     return model, scorer_of

@@ -63,3 +63,43 @@ def test_a_micro_batch_has_the_gradient_of_the_cpu(make_trainer, tiny_llama, mon
     tolerance = 0.02 if kind == "bfloat16" else 1e-5
     assert on_gpu[0] == pytest.approx(loss, abs=tolerance)
     assert float((on_gpu[1] - gradient).abs().max()) < tolerance * float(gradient.abs().max())
+
+
+def tokens_of(rollouts):
+    return forest.distinct_tokens([row for r in rollouts if r.in_loss for row in r.rows])
+
+
+def test_an_update_without_memory_is_made_again_in_smaller_passes(
+    make_trainer, tiny_llama, monkeypatch, caplog
+):
+    """The second of two micro-batches finds no memory in its backward pass: the gradient is that of
+    both, and the next update has what it needs."""
+    monkeypatch.setattr(forest, "PAYS_FROM", 0.0)
+    cell = Cell(tiny_llama, 16, train_on="steps", off_policy=False)
+    halves = [cell.for_trainer()["rollouts"][part] for part in (slice(0, 8), slice(8, 16))]
+    most = 3 * max(map(tokens_of, halves)) // 2  # one pass each, and two of half the size
+    options = {"bf16": False, "train_on": "steps", "gradient_accumulation_steps": 2}
+    options["max_tokens_per_forward"] = most
+
+    def learn(model, limit=None, **more):
+        trainer = make_trainer(model=model, **options, **more)
+        trainer.weigh_rollouts(halves)
+        model.train()
+        trainer.train_micro_batch(trainer.model, halves[0])
+        if limit is not None:
+            gpu.reset()
+            trainer.train_micro_batch(trainer.model, halves[1])
+            gpu.limit = limit * (gpu.peak - gpu.live) + gpu.live
+            model.zero_grad()
+            trainer.update._micro_batches.clear()
+            trainer.train_micro_batch(trainer.model, halves[0])
+        trainer.train_micro_batch(trainer.model, halves[1])
+        return torch.cat([p.grad.cpu().flatten() for p in model.parameters()])
+
+    there = copy.deepcopy(tiny_llama)
+    expected = learn(tiny_llama)
+    with SimGPU() as gpu:
+        gradient = learn(there, 0.8, use_cpu=False)
+        assert caplog.text.count(f"a pass reads at most {most // 2} tokens from now on") == 1
+        assert not gpu.faults
+    assert float((gradient - expected).abs().max()) < 1e-5 * float(expected.abs().max())

@@ -57,9 +57,16 @@ def is_of_device(error: Exception) -> bool:
     it has no memory left or failed, or tensors are on several."""
     import torch
 
-    kinds = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
-    texts = ("on the same device", "can't allocate memory")
-    return isinstance(error, kinds) or any(text in str(error) for text in texts)
+    failed = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
+    mixed = "on the same device" in str(error)
+    return isinstance(error, failed) or mixed or is_out_of_memory(error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that a GPU, or the CPU, has no memory left."""
+    import torch
+
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 class EngineUnavailable(RuntimeError):

@@ -9,7 +9,8 @@ With N weights of which N' are trained, all in bytes:
                  optimizer are counted as Adam's
     gradients    4 N'
     activations  per token of a forward chunk and layer 36 widths and 4 MLP widths of 2 or 4 bytes;
-                 with gradient checkpointing one width per layer, and one layer at a time
+                 with gradient checkpointing one width per layer, and one layer at a time; the
+                 keys and values that a row gathers from its path count as their share of a token
     cache        keys and values of the tokens that the embedded engine holds
 
 The peak has what sampling or what the update needs besides weights, copies and optimizer. It is
@@ -31,6 +32,7 @@ from agentsgym.runs.pretrained import ask_hub, new_adapter, source_of
 from agentsgym.runs.processes import SHARING
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
+from agentsgym.training.loss.activations import Activations
 from agentsgym.training.settings import RaySettings
 
 if TYPE_CHECKING:
@@ -183,12 +185,10 @@ def _activations(
     config: RunConfig, settings: "GRPOEnvConfig", tokens: int, shape: Any, item: int
 ) -> int:
     """Of a chunk of RL or of the warm start, whichever is larger."""
-    micro = settings.per_device_train_batch_size * tokens
-    chunk: int = max(min(settings.max_tokens_per_forward, micro), tokens)
+    used = Activations.of(shape, item, checkpointing=bool(settings.gradient_checkpointing))
+    # A row's branch gathers its whole path.
+    rows = [(1 + used.share) * tokens * n for n in (1, settings.per_device_train_batch_size)]
+    chunk = max(min(settings.max_tokens_per_forward, rows[1]), rows[0])
     if warm_starts(config):
         chunk = max(chunk, warm_start_of(config).max_tokens_per_forward or 0)
-    layers, width = int(shape.num_hidden_layers), int(shape.hidden_size)
-    layer = 36 * width + 4 * item * int(getattr(shape, "intermediate_size", 4 * width))
-    if settings.gradient_checkpointing:
-        return chunk * (4 * width * layers + layer)
-    return chunk * layer * layers
+    return round(chunk * used.token)

@@ -174,7 +174,8 @@ class TrainSettings(Section):
     )
     max_tokens_per_forward: Count = setting(
         16384,
-        "Tokens in one forward pass of the loss, a prefix that its rows share once; bounds memory.",
+        "Tokens in one forward pass of the loss, a prefix that its rows share once, and what each "
+        "row gathers of it as their share; bounds memory.",
     )
     loss_norm_tokens: Count | None = setting(
         None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."

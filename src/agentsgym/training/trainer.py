@@ -55,6 +55,7 @@ from agentsgym.training.teacher import teacher_pass
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments, refuse_settings
+from agentsgym.training.update import Update
 from agentsgym.training.update_size import UpdateSize
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, TrainableEngine
 
@@ -180,7 +181,8 @@ class GRPOEnvTrainer(TRLBase):
         choices = ChoiceScorer(scorer, self.ranks, args.temperature)
         self.choices = choices if entry.reads_choices else None
         self.critic = Critic(scorer, self.accelerator, kept) if entry.reads_values else None
-        self.gradients = Gradients(self.accelerator)
+        gradients = Gradients(self.accelerator)
+        self.update = Update(self.loss, gradients, args.gradient_accumulation_steps)
 
     def train(self, *args: Any, **options: Any) -> Any:
         """Train as transformers does, and end the playing however training ends."""
@@ -284,23 +286,9 @@ class GRPOEnvTrainer(TRLBase):
     # -- its loss -------------------------------------------------------------------------------
 
     def train_micro_batch(self, model: nn.Module, rollouts: Sequence[TrainRollout]) -> torch.Tensor:
-        """Train on one micro-batch: a backward pass per chunk, so the largest chunk limits memory.
-
-        Loss weights are final, so the averaging of gradients over ranks is undone.
-        """
+        """Add the gradients of one micro-batch and log its figures."""
         started = time.perf_counter()
-        layouts = self.loss.layouts(model, rollouts)
-        loss = torch.zeros((), device=self.accelerator.device)
-        metrics = []
-        for number, layout in enumerate(layouts):
-            with (
-                self.gradients.exchanged(model, last=number == len(layouts) - 1),
-                self.loss.scorer.reading(model, layout),
-            ):
-                part = self.loss.of_layout(model, layout)
-                self.gradients.backward(part.loss * self.ranks.world_size)
-            loss += part.loss.detach()
-            metrics.append(part.metrics)
+        layouts, loss, metrics = self.update.learn(model, rollouts)
         self._record_means(metrics)
         self._record_tokens(layouts)
         self._before_update -= 1

@@ -47,19 +47,25 @@ def distinct_tokens(rows: Sequence[TrainRow]) -> int:
     return sum(row.length for row in ordered) - int(shared.sum())
 
 
-def cuts(lengths: Ints, shared: Ints, max_tokens: int) -> list[slice]:
+def cuts(lengths: Ints, shared: Ints, max_tokens: int, key: float = 0.0) -> list[slice]:
     """Divide sorted rows into chunks of at most `max_tokens` tokens, such that the tokens that a
-    cut repeats, the shared ones of the row after it, are as few as possible.
+    cut repeats, the shared ones of the row after it, are as few as possible. A token that a row's
+    branch gathers from its path counts as `key` tokens more.
 
     A row longer than that shares its chunk with nothing but its beginnings.
     """
     ends = np.cumsum(lengths - shared)
     opening = lengths - ends  # a chunk from row i to row j has ends[j] + opening[i] tokens
+    paths = key * lengths * (lengths > shared)
+    gathered = np.cumsum(paths)
+    before = key * lengths - gathered  # the first row of a chunk has a branch
     best = np.zeros(len(lengths) + 1, np.int64)
     begin = np.zeros(len(lengths), np.int64)
     low = 0
     for j in range(len(lengths)):
-        while low < j and ends[j] + opening[low] > max(max_tokens, lengths[low]):
+        while low < j and ends[j] + opening[low] + gathered[j] + before[low] > max(
+            max_tokens, (1 + key) * lengths[low]
+        ):
             low += 1
         totals = best[low : j + 1] + opening[low : j + 1]
         begin[j] = low + int(totals.argmin())

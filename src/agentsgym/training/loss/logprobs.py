@@ -15,6 +15,7 @@ from agentsgym.generation.embedded.compatibility import narrow_windows, toleranc
 from agentsgym.generation.models import UnsupportedModelError, is_of_device
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
+from agentsgym.training.loss.activations import Activations
 from agentsgym.training.loss.batch import (
     Chunk,
     TrainRollout,
@@ -66,8 +67,9 @@ class Scorer:
     """Computes log-probabilities with models that have TRL's fused head.
 
     Rows share their prefixes (`forest`) where the model allows it and where it pays; others are
-    padded. `max_tokens_per_forward` limits the tokens of a forward pass. All ranks must call it at
-    the same time and with the same number of passes: FSDP and DeepSpeed communicate in each pass.
+    padded. `max_tokens_per_forward` limits the tokens of a forward pass, of which what a branch
+    gathers counts as its share. All ranks must call it at the same time and with the same number of
+    passes: FSDP and DeepSpeed communicate in each pass.
     """
 
     def __init__(
@@ -81,17 +83,38 @@ class Scorer:
         self.ranks = ranks
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
+        self._checkpointing = args.gradient_checkpointing
+        self._halved = False
         self._shares: bool | None = None
+        self._key = 0.0
 
     def layouts(self, rows: Iterable[TrainRow], model: nn.Module) -> list[Layout]:
         """Rows with agent tokens in forward passes: at least one, and as many as on the rank with
         most, because other ranks would wait for a rank with fewer. What is added has weight 0."""
         if self._shares is None:
             self._shares = self._can_share(model)
+            config = self.accelerator.unwrap_model(model).config.get_text_config()
+            item = 4 if self.accelerator.mixed_precision == "no" else 2
+            used = Activations.of(config, item, checkpointing=self._checkpointing)
+            self._key = used.share
         layouts = self._layouts([row for row in rows if row.agent_tokens])
         count = max([1, *self.ranks.gather([len(layouts)])])
         filler = bare_row(np.full(2, self._pad_token_id, np.int32), ())
         return layouts + [self._padded([filler])] * (count - len(layouts))
+
+    def halve(self) -> bool:
+        """Let passes read half as many tokens from now on, once; returns whether they do. Several
+        ranks must agree on the number of passes, so there they do not."""
+        if self._halved or self.ranks.world_size > 1:
+            return False
+        self._halved = True
+        self._max_tokens //= 2
+        logger.warning(
+            "memory ran out in an update, which is made again: a pass reads at most %d tokens from "
+            "now on (max_tokens_per_forward)",
+            self._max_tokens,
+        )
+        return True
 
     def _layouts(self, rows: Sequence[TrainRow]) -> list[Layout]:
         padded: list[Layout] = [self._padded(part) for part in pack(rows, self._max_tokens)]
@@ -101,7 +124,7 @@ class Scorer:
         lengths = np.array([row.length for row in ordered])
         trees: list[Layout] = [
             Forest(ordered[part], shared[part])
-            for part in forest.cuts(lengths, shared, self._max_tokens)
+            for part in forest.cuts(lengths, shared, self._max_tokens, self._key)
         ]
         pays = _size(padded) >= forest.PAYS_FROM * _size(trees)
         return trees if pays else padded
