@@ -36,7 +36,7 @@ class EngineEntry:
             them too.
         names_model: whether `engine.served_model` must say which model.
         fallback: the engine that replaces it for a model that it does not support, unless `name`
-            names it.
+            names it; the one that has it keeps caches (`engine.cache_gib`).
     """
 
     name: str
@@ -92,7 +92,9 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
             f"{', '.join(fitting)}"
         )
     named = [key for key in _OF_SERVERS if getattr(settings, key)]
-    unused = [] if entry.remote else named
+    unused = [] if entry.remote else list(named)
+    if settings.cache_gib is not None and entry.fallback is None:
+        unused.append("cache_gib")
     if settings.launch and not entry.launches:
         unused = ["launch"]
     if unused:

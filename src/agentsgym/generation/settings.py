@@ -68,6 +68,12 @@ class EngineSettings(Section):
         description="Sessions that are sampled at once; None: 256 in training, 64 otherwise, 16 at "
         "a chat endpoint.",
     )
+    cache_gib: float | None = Field(
+        default=None,
+        gt=0,
+        description="GiB that keys and values of the embedded engine take at most; None: most of "
+        "the memory that is free when its first session comes.",
+    )
     launch: int = Field(
         default=0,
         ge=0,

@@ -136,6 +136,35 @@ class AttentionGroup:
         return mask
 
 
+class BlockGroup(AttentionGroup):
+    """Sequences whose rows are blocks of `block` tokens, which `table` [n, most] names; they are
+    copied for each layer, up to the longest sequence."""
+
+    def __init__(
+        self,
+        table: Ints,
+        block: int,
+        starts: Ints,
+        chunks: Ints,
+        first: int,
+        device: torch.device,
+    ) -> None:
+        count = -(-int((starts + chunks).max()) // block)
+        self._table = torch.from_numpy(table[:, :count]).to(device)
+        super().__init__(np.arange(len(table)), starts, chunks, first, count * block, device)
+        self.keys = count * block
+        self._index: Tensor | None = None
+
+    def _select(self, plane: Tensor) -> Tensor:
+        """The rows' keys or values, [n, kv_heads, keys, dim], of [blocks, kv_heads, block, dim]."""
+        _, kv_heads, block, size = plane.shape
+        if self._index is None:
+            heads = torch.arange(kv_heads, device=plane.device)[:, None]
+            self._index = (self._table[:, None] * kv_heads + heads).flatten()
+        blocks = plane.view(-1, block, size).index_select(0, self._index)
+        return blocks.view(self.count, kv_heads, self.keys, size)
+
+
 class FamilyGroup(AttentionGroup):
     """Sequences that decode and begin with the same `prefix` tokens, whose keys and values are read
     once for all of them, from the first one's row."""

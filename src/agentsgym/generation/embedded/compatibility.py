@@ -64,8 +64,9 @@ def unpackable(model: Any) -> Iterator[str]:
         yield "it uses ALiBi positions (alibi)"
 
 
-def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) -> None:
-    """Raise UnsupportedModelError if packed and plain passes disagree on a few tokens.
+def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) -> int:
+    """Raise UnsupportedModelError if packed and plain passes disagree on a few tokens; return the
+    bytes of a token's keys and values.
 
     Two sequences are read, one in two chunks; `model` is in evaluation mode, without gradients.
     Sliding windows are narrowed for these passes, so that the sequences are longer.
@@ -74,7 +75,7 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
     with narrow_windows(model, _WINDOW):
         plain = [_plain_logits(model, ids, device) for ids in sequences]
         try:
-            ours = _packed_logits(model, layers, sequences, device)
+            ours, token_bytes = _packed_logits(model, layers, sequences, device)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise UnsupportedModelError(
                 f"{type(model).__name__} does not run with packed attention: {error}"
@@ -88,6 +89,7 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
                 f"{type(model).__name__} gives other logits with packed attention than by itself "
                 f"(relative difference {gap:.2g}): its positions or attention are unusual"
             )
+    return token_bytes
 
 
 @contextmanager
@@ -131,7 +133,7 @@ def _plain_logits(model: Any, ids: Any, device: torch.device) -> Tensor:
 
 def _packed_logits(
     model: Any, layers: int, sequences: list[Any], device: torch.device
-) -> list[Tensor]:
+) -> tuple[list[Tensor], int]:
     memory, table = KVMemory(layers), RowTable()
     memory.grow(len(sequences), 16)
     table.grow(len(sequences), 16)
@@ -141,9 +143,9 @@ def _packed_logits(
     logits: dict[int, Tensor] = {}
     with packed_attention_on(model.config):
         for _ in range(2):
-            plan = plan_pass(table, budget=64)
+            plan = plan_pass(table, memory, budget=64)
             after = run_pass(model, memory, table, plan, device)
             logits |= dict(zip(plan.rows[plan.finished].tolist(), after, strict=True))
             table.active[1] = False
             table.known[0] = len(sequences[0])
-    return [logits[row] for row in range(len(sequences))]
+    return [logits[row] for row in range(len(sequences))], memory.token_bytes

@@ -5,13 +5,16 @@ tokens.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Self
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.kv_cache import CacheManager
+from agentsgym.generation.settings import EngineParts, EngineSettings
+from agentsgym.types import GenerationRequest
+from agentsgym.types.rows import Ints
 
 
 class EmbeddedEngine(InProcessEngine):
@@ -19,6 +22,8 @@ class EmbeddedEngine(InProcessEngine):
 
     `capacity` is the number of sequences sampled at once. More sessions may be open: they wait for
     a row, and the caches of idle sessions make room for them, least recently used first.
+    `cache_gib` is the most that keys and values take (None: most of the memory that is free when
+    the first session comes): a request waits until its longest answer fits.
     `max_prefill_tokens` limits the context tokens that one forward pass reads.
 
     While it samples, the engine changes the model's attention and mode, so no other thread may run
@@ -30,17 +35,43 @@ class EmbeddedEngine(InProcessEngine):
 
     max_prefill_tokens = 2048
 
+    def __init__(
+        self, model: Any, tokenizer: Any, *, cache_gib: float | None = None, **options: Any
+    ) -> None:
+        self._cache_gib = cache_gib
+        super().__init__(model, tokenizer, **options)
+
+    @classmethod
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts, **options: Any) -> Self:
+        """Called by the factory. Raises ValueError for a model that is sharded over processes."""
+        return super().from_settings(settings, parts, cache_gib=settings.cache_gib, **options)
+
     def _check(self, model: Any) -> None:
         check_supported(model)
 
     def _prepare(self) -> None:
         layers = self.model.config.get_text_config().num_hidden_layers
-        self._caches = CacheManager(layers, self.capacity, self._totals)
+        token_bytes = check_exact(self.model, layers, self._vocabulary, self.device)
+        self._caches = CacheManager(
+            layers, self.capacity, self._totals, token_bytes, self._cache_gib
+        )
         self._table = self._caches.table
-        check_exact(self.model, layers, self._vocabulary, self.device)
 
     def _attending(self) -> AbstractContextManager[None]:
         return packed_attention_on(self.model.config)
+
+    def submit(self, requests: Sequence[GenerationRequest]) -> None:
+        """Queue requests; an impossible one comes back as an error result from the next `poll`.
+
+        Raises ValueError, and queues none, if a session already has a request open.
+        """
+        if not self._requests and not self._caches.sessions:
+            self._caches.settle(self.device)
+        super().submit(requests)
+
+    def _problem(self, context: Ints, max_tokens: int) -> str | None:
+        problem = super()._problem(context, max_tokens)
+        return problem or self._caches.too_long(self._bounded(len(context) + max_tokens))
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results. Without any session, memory is freed."""
@@ -68,11 +99,18 @@ class EmbeddedEngine(InProcessEngine):
             self._caches.begin(row, request, context, length)
 
     def _forward(self) -> None:
+        try:
+            self._pass()
+        except BaseException:  # the memory may be out, and some planes may be larger than others
+            self.reset()
+            raise
+
+    def _pass(self) -> None:
         """Begin what there is room for; one forward pass over all active rows, and a token for each
         that has read everything."""
         self._admit()
         table = self._table
-        plan = plan_pass(table, self.max_prefill_tokens)
+        plan = plan_pass(table, self._caches.memory, self.max_prefill_tokens)
         in_context = (table.context[plan.rows] - plan.starts).clip(0, plan.chunks)
         self._count_pass(len(plan.rows), int(in_context.sum()))
         saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
@@ -83,5 +121,8 @@ class EmbeddedEngine(InProcessEngine):
             self._sample(rows, logits)
 
     def _fail(self, session_id: str, reason: str) -> None:
+        """Close a request with an error. No cache is kept: one may hold NaN, which masks do not
+        stop, as 0 x NaN is NaN."""
         super()._fail(session_id, reason)
-        self._caches.forget(session_id, poisoned=True)
+        self._caches.forget(session_id)
+        self.reset()

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from agentsgym.generation.embedded.attention import AttentionGroup, FamilyGroup
+from agentsgym.generation.embedded.attention import AttentionGroup, BlockGroup, FamilyGroup
 from agentsgym.generation.embedded.batch import RowTable
-from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache
+from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache, blocks_of
 from agentsgym.types.rows import Ints
 
 FAMILY_PAYS_FROM = 2048
@@ -40,8 +40,8 @@ class PassPlan:
     copies: Ints
 
 
-def plan_pass(table: RowTable, budget: int) -> PassPlan:
-    """The tokens that the active rows read next.
+def plan_pass(table: RowTable, memory: KVMemory, budget: int) -> PassPlan:
+    """The tokens that the active rows read next, for which the memory gets room.
 
     At most `budget` tokens of prompts and observations are read, the longest-waiting rows first;
     rows with a single token to read (all that are decoding) always take part. A row that waits
@@ -66,7 +66,8 @@ def plan_pass(table: RowTable, budget: int) -> PassPlan:
                 copies.append((source, row, shared))
                 starts[i], needs[i] = shared, table.known[row] - shared
             chunks[i] = min(needs[i], max(1, budget - int(chunks[chunks > 1].sum())))
-    return _packed(table, rows, starts, needs, chunks, copies)
+    memory.fit(rows[chunks > 0], (starts + chunks)[chunks > 0])
+    return _packed(table, memory.paged, rows, starts, needs, chunks, copies)
 
 
 def _within_budget(needs: Ints, order: Ints, budget: int) -> Ints:
@@ -91,6 +92,7 @@ def _can_copy(table: RowTable, source: int, row: int, shared: int) -> bool:
 
 def _packed(
     table: RowTable,
+    paged: bool,
     rows: Ints,
     starts: Ints,
     needs: Ints,
@@ -100,10 +102,18 @@ def _packed(
     """Drop rows that read nothing, and put rows with similar chunks together.
 
     Buckets are powers of two, so that padding within one at most doubles its attention. Rows of a
-    family that decode are a bucket of their own, if reading its prefix once saves enough.
+    family that decode are a bucket of their own, if reading its prefix once saves enough. Rows in
+    blocks are read by copying them, up to the longest of a bucket, so that lengths are alike, too.
     """
-    buckets = np.ceil(np.log2(np.maximum(chunks, 1))).astype(np.int64)
-    decoding = (chunks == 1) & (table.family[rows] >= 0) & (starts >= table.prefix[rows])
+    buckets = exponents(chunks)
+    if paged:
+        buckets += 64 * exponents(blocks_of(starts + chunks))
+    decoding = (
+        ~np.bool_(paged)
+        & (chunks == 1)
+        & (table.family[rows] >= 0)
+        & (starts >= table.prefix[rows])
+    )
     families, members = np.unique(table.family[rows[decoding]], return_counts=True)
     for family, number in zip(families, members, strict=True):
         own = decoding & (table.family[rows] == family)
@@ -122,6 +132,11 @@ def _packed(
         finished,
         shared,
     )
+
+
+def exponents(values: Ints) -> Ints:
+    """Of each number the smallest power of two that is not less."""
+    return np.ceil(np.log2(np.maximum(values, 1))).astype(np.int64)
 
 
 @contextmanager
@@ -145,12 +160,13 @@ def run_pass(
     rows = np.repeat(plan.rows, plan.chunks)
     ends = np.cumsum(plan.chunks)
     positions = np.arange(len(rows)) + np.repeat(plan.starts - (ends - plan.chunks), plan.chunks)
-    packed = np.stack((table.tokens[rows, positions], positions, rows))
-    ids, position_ids, targets = torch.from_numpy(packed).to(device).unbind()
-    cache = PassCache(memory, targets, position_ids)
+    packed = np.stack((table.tokens[rows, positions], positions, *memory.address(rows, positions)))
+    ids, position_ids, blocks, places = torch.from_numpy(packed).to(device).unbind()
+    cache = PassCache(memory, blocks, places)
     if len(plan.copies):
-        sources, takers = torch.from_numpy(plan.copies[:, :2].T.copy()).to(device).unbind()
-        cache.copy(sources, takers, int(plan.copies[:, 2].max()))
+        copied, length = memory.copied(plan.copies)
+        sources, takers = torch.from_numpy(copied).to(device).unbind()
+        cache.copy(sources, takers, length)
     last = (ends - 1)[plan.finished]
     keep: int | Tensor = 0  # all
     if len(last) < len(rows):
@@ -161,7 +177,7 @@ def run_pass(
         past_key_values=cache,
         use_cache=True,
         logits_to_keep=keep,
-        packed_groups=list(_groups(plan, memory.length, device)),
+        packed_groups=list(_groups(plan, memory, device)),
     )
     logits: Tensor = output.logits[0, : len(last)].float()
     table.cached[plan.rows] = plan.starts + plan.chunks
@@ -169,12 +185,14 @@ def run_pass(
     return logits
 
 
-def _groups(plan: PassPlan, length: int, device: torch.device) -> Iterator[AttentionGroup]:
-    first = 0
+def _groups(plan: PassPlan, memory: KVMemory, device: torch.device) -> Iterator[AttentionGroup]:
+    first, length = 0, memory.length
     edges = np.flatnonzero(np.diff(plan.buckets)) + 1
     for bucket in np.split(np.arange(len(plan.rows)), edges):
         rows, starts, chunks = (c[bucket] for c in (plan.rows, plan.starts, plan.chunks))
-        if plan.buckets[bucket[0]] < 0:
+        if memory.paged:
+            yield BlockGroup(memory.table[rows], memory.block, starts, chunks, first, device)
+        elif plan.buckets[bucket[0]] < 0:
             yield FamilyGroup(rows, starts, int(plan.prefixes[bucket[0]]), first, length, device)
         else:
             yield AttentionGroup(rows, starts, chunks, first, length, device)

@@ -105,13 +105,14 @@ class InProcessEngine(ABC):
         return cls(model, AutoTokenizer.from_pretrained(path, trust_remote_code=False), **options)
 
     @classmethod
-    def from_settings(cls, settings: EngineSettings, parts: EngineParts) -> Self:
+    def from_settings(cls, settings: EngineSettings, parts: EngineParts, **options: Any) -> Self:
         """Called by the factory. Raises ValueError for a model that is sharded over processes."""
         return cls(
             parts.whole_model(cls.__name__),
             parts.tokenizer(),
             dtype=parts.dtype,
             **settings.capacity_option,
+            **options,
         )
 
     def poll(self) -> list[GenerationResult]:
@@ -188,7 +189,7 @@ class InProcessEngine(ABC):
         check_submitted(requests, self._requests)
         for request in requests:
             context = np.array(request.token_ids, dtype=np.int64)
-            problem = self._problem(context)
+            problem = self._problem(context, request.sampling.max_tokens)
             if problem is not None:
                 self._answer_error(request.session_id, problem)
                 continue
@@ -196,7 +197,7 @@ class InProcessEngine(ABC):
             self._contexts[request.session_id] = context
             self._waiting.append(request.session_id)
 
-    def _problem(self, context: Ints) -> str | None:
+    def _problem(self, context: Ints, max_tokens: int) -> str | None:
         """The reason why a request can never be served, or None."""
         if not len(context):
             return "the context is empty"
@@ -210,7 +211,9 @@ class InProcessEngine(ABC):
     def _longest(self, session_id: str) -> int:
         """The maximum length of context and action together."""
         most = self._requests[session_id].sampling.max_tokens
-        length = len(self._contexts[session_id]) + most
+        return self._bounded(len(self._contexts[session_id]) + most)
+
+    def _bounded(self, length: int) -> int:
         return length if self._positions is None else min(length, self._positions)
 
     def update_weights(self, update: WeightUpdate) -> None:

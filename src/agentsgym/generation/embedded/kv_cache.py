@@ -1,14 +1,17 @@
 """The KV memory, written and read by index, and which session's cache is in which row of it.
 
-A session keeps its row between its turns, until another session needs it; then its cache is
-dropped, and read again at its next turn. The start of a context that another session has read, or
-is about to read, is copied from there.
+A session keeps its row between its turns, until another session needs it or its memory; then its
+cache is dropped, and read again at its next turn. The start of a context that another session has
+read, or is about to read, is copied from there. A request is begun only if the keys of its longest
+answer fit beside those of all that are sampled, so that none ever has to stop.
 """
 
+import os
 from collections import defaultdict
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
@@ -16,42 +19,104 @@ from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.types import GenerationRequest
 from agentsgym.types.rows import Ints
 
+BLOCK = 32
+"""Tokens of a block where rows consist of several."""
+
 _LEAST_SHARED = 8  # a shorter common start is read faster than copied
 _LEAST_PREFIX = 64  # a shorter one is read for each row
 _ROUND_LENGTH = 32
+_SPARE = 16  # one block in so many is made before it is needed,
+_STEP = 128 * 2**20  # and as many as these bytes hold, since copies, and new graphs, take time
+_SHARE = 0.8  # of the free memory; the rest is for what a pass computes
+_GIB = 2**30
 
 
 class KVMemory:
-    """Keys and values of `rows` sessions of up to `length` tokens each.
+    """Keys and values of `rows` sessions of up to `length` tokens each, in blocks.
 
-    `planes` are 2 x layers tensors [rows, kv_heads, length, head_dim] (keys at even, values at odd
-    indices). They are made when the first key arrives, which determines their shape and dtype.
-    They are separate, so that a resize holds at most one of them twice. They start as zeros:
-    unwritten positions are masked, but 0 x NaN would still be NaN.
+    `planes` are 2 x layers tensors [blocks, kv_heads, tokens, head_dim] (keys at even, values at
+    odd indices). A block is a whole row, so that attention reads rows as they lie; or, if the
+    memory is `paged`, BLOCK tokens, and `table` [rows, n] names those of each row, 0 where it needs
+    none yet. Block 0 is then nobody's: passes of a fixed size write there what nobody reads.
+
+    Planes are made when the first key arrives, which determines their shape and dtype. They are
+    separate, so that a resize holds at most one of them twice; if one fails, all must be dropped
+    (`clear`). They start as zeros: unwritten positions are masked, but 0 x NaN would still be NaN.
+    `version` counts how often they were made.
     """
 
-    def __init__(self, layers: int) -> None:
-        self.layers = layers
-        self.rows = 0
-        self.length = 0
+    def __init__(self, layers: int, *, paged: bool = False, most: int = 0) -> None:
+        self.layers, self.paged = layers, paged
+        self.most = most  # blocks that there may be, block 0 left out
+        self.step = 0  # blocks that it grows by at least
+        self.rows = self.length = self.version = self.blocks = 0
         self.planes: list[Tensor] = []
+        self.table: Ints = np.zeros((0, 0), np.int64)
+        self._free: list[int] = []
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of a token's keys and values in all layers, once there are planes."""
+        return sum(plane[0, :, 0].numel() * plane.element_size() for plane in self.planes)
+
+    @property
+    def block(self) -> int:
+        """Tokens of a block."""
+        return BLOCK if self.paged else self.length
 
     def grow(self, rows: int, length: int) -> None:
-        """Make room for so many rows of so many tokens."""
-        for i, old in enumerate(self.planes):
-            new = old.new_zeros((rows, old.shape[1], length, old.shape[3]))
-            new[: self.rows, :, : self.length] = old
-            self.planes[i] = new
+        """Make room for so many rows of so many tokens; if it is paged, for their names only."""
         self.rows, self.length = rows, length
+        if self.paged:
+            table = np.zeros((rows, blocks_of(length)), np.int64)
+            table[: self.table.shape[0], : self.table.shape[1]] = self.table
+            self.table = table
+        else:
+            self._resize(rows, slice(None))
+
+    def fit(self, rows: Ints, ends: Ints) -> None:
+        """Let rows [n] have blocks for their first `ends` [n] tokens."""
+        if not self.paged:
+            return
+        held = (self.table[rows] > 0).sum(1)
+        short = (blocks_of(ends) - held).clip(0)
+        if short.sum() > len(self._free):
+            self._repack(int(short.sum()))
+        for i in np.flatnonzero(short):
+            new = [self._free.pop() for _ in range(short[i])]
+            self.table[rows[i], held[i] : held[i] + len(new)] = new
+
+    def keep(self, row: int, tokens: int) -> None:
+        """Take the blocks back that a row does not need for its first `tokens`."""
+        if not self.paged:
+            return
+        rest = self.table[row, blocks_of(tokens) :]
+        self._free += rest[rest > 0].tolist()
+        rest[:] = 0
+        if len(self._free) > max(self.blocks // 2, 2 * self.step):
+            self._repack(0)
 
     def clear(self) -> None:
-        """Free the planes; the shape stays."""
+        """Free the planes; rows and length stay."""
         self.planes = []
+        self.version += 1
+        if self.paged:
+            self.table[:] = self.blocks = 0
+            self._free = []
 
-    def wipe(self, row: int) -> None:
-        """Zero a row."""
-        for plane in self.planes:
-            plane[row].zero_()
+    def address(self, rows: Ints, positions: Ints) -> tuple[Ints, Ints]:
+        """Block, and place in it, of each row's token at `positions`; all are [n]."""
+        if not self.paged:
+            return rows, positions
+        return self.table[rows, positions // BLOCK], positions % BLOCK
+
+    def copied(self, copies: Ints) -> tuple[Ints, int]:
+        """What `copies` [m, 3] of (source row, target row, tokens) are in blocks: [2, n] of sources
+        and targets, of which as many tokens are copied."""
+        if not self.paged:
+            return copies[:, :2].T.copy(), int(copies[:, 2].max())
+        pairs = zip(copies[:, :2], blocks_of(copies[:, 2]), strict=True)
+        return np.concatenate([self.table[rows, :count] for rows, count in pairs], 1), BLOCK
 
     def of_layer(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, for states like `like` and `values` [1, kv_heads, n, dim].
@@ -59,14 +124,52 @@ class KVMemory:
         Raises ValueError if the layers' keys and values differ in shape.
         """
         if not self.planes:
-            shape = (self.rows, like.shape[1], self.length, like.shape[-1])
+            blocks = self.blocks if self.paged else self.rows
+            shape = (blocks, like.shape[1], self.block, like.shape[-1])
             self.planes = [like.new_zeros(shape) for _ in range(2 * self.layers)]
+            self.version += 1
         if values.shape != like.shape or like.shape[1::2] != self.planes[0].shape[1::2]:
             raise ValueError(
                 f"layer {layer} has keys {tuple(like.shape)} and values {tuple(values.shape)}: "
                 "layers of different shapes are not supported"
             )
         return self.planes[2 * layer], self.planes[2 * layer + 1]
+
+    def _repack(self, more: int) -> None:
+        """Have room for so many more blocks than are in use, which come first."""
+        used = np.union1d(self.table, [0])
+        needed = len(used) + more
+        spare = max(needed // _SPARE, self.step)
+        blocks = max(needed, min(needed + spare, self.most + 1))
+        if self.planes:
+            self._resize(blocks, torch.from_numpy(used).to(self.planes[0].device))
+        self.blocks = blocks
+        self.table = np.searchsorted(used, self.table)
+        self._free = list(range(blocks - 1, len(used) - 1, -1))
+
+    def _resize(self, blocks: int, kept: slice | Tensor) -> None:
+        """Planes of so many blocks, which begin with those that are `kept`."""
+        self.version += 1
+        for i, old in enumerate(self.planes):
+            new = old.new_zeros((blocks, old.shape[1], self.block, old.shape[3]))
+            part = old[kept]
+            new[: part.shape[0], :, : part.shape[2]] = part
+            self.planes[i] = new
+
+
+def blocks_of(tokens: Any) -> Any:
+    """The number of blocks that so many tokens need, a number or an array."""
+    return -(-tokens // BLOCK)
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory of a device that nobody uses, what torch keeps for later included; of a CPU all."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + kept
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
@@ -75,23 +178,23 @@ class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
     A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim].
     """
 
-    def __init__(self, memory: KVMemory, rows: Tensor, positions: Tensor) -> None:
+    def __init__(self, memory: KVMemory, blocks: Tensor, places: Tensor) -> None:
         super().__init__(layers=[])
         self.memory = memory
-        self.rows = rows
-        self.positions = positions
+        self.blocks = blocks
+        self.places = places
         self.copy_from: Tensor | None = None
         self.copy_to: Tensor | None = None
         self.copy_length = 0
 
     def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens of rows `sources` to rows `targets`."""
+        """Copy the first `length` tokens of blocks `sources` to blocks `targets`."""
         self.copy_from, self.copy_to, self.copy_length = sources, targets, length
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Write the pass's N tokens to their rows; return the layer's whole keys and values."""
+        """Write the pass's N tokens to their blocks; return the layer's whole keys and values."""
         planes = self.memory.of_layer(layer_idx, key_states, value_states)
         for plane, states in zip(planes, (key_states, value_states), strict=True):
             self._write(plane, states)
@@ -104,18 +207,52 @@ class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
         return planes
 
     def _write(self, plane: Tensor, states: Tensor) -> None:
-        plane[self.rows, :, self.positions] = states[0].transpose(0, 1).to(plane.dtype)
+        plane[self.blocks, :, self.places] = states[0].transpose(0, 1).to(plane.dtype)
 
 
 class CacheManager:
-    """Rows for at most `capacity` sessions at once; `totals` are the engine's."""
+    """Rows for at most `capacity` sessions at once; `totals` are the engine's.
 
-    def __init__(self, layers: int, capacity: int, totals: defaultdict[str, float]) -> None:
+    A token's keys and values take `token_bytes`, all of them at most `gib` GiB (None: a share of
+    the memory that is free while there is no session).
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        capacity: int,
+        totals: defaultdict[str, float],
+        token_bytes: int,
+        gib: float | None = None,
+    ) -> None:
         self.capacity = capacity
         self.memory = KVMemory(layers)
         self.table = RowTable()
+        self.most = 0
+        """The blocks that all sessions may need together."""
+        self._token_bytes, self._gib = token_bytes, gib
         self._totals = totals
         self._clock = 0
+
+    def settle(self, device: torch.device) -> None:
+        """Choose the layout and the budget for a device; only while there is no session."""
+        size = _SHARE * free_bytes(device) if self._gib is None else self._gib * _GIB
+        self.most = int(size / self._token_bytes) // BLOCK
+        too_many = self.table.tokens.size > self.most * BLOCK
+        self._lay_out(paged=device.type == "cuda" or too_many)
+
+    def too_long(self, tokens: int) -> str | None:
+        """The reason why so many tokens never fit, or None."""
+        if blocks_of(tokens) <= self.most:
+            return None
+        needed, budget = (
+            blocks * BLOCK * self._token_bytes / _GIB for blocks in (blocks_of(tokens), self.most)
+        )
+        return (
+            f"keys and values of {tokens} tokens, {self._token_bytes} bytes each, take "
+            f"{needed:.3g} GiB in blocks of {BLOCK}, and the engine has {budget:.3g} GiB for them, "
+            f"{self.most * BLOCK} tokens (engine.cache_gib)"
+        )
 
     @property
     def sessions(self) -> int:
@@ -123,12 +260,12 @@ class CacheManager:
         return len(self.table.row_of)
 
     def acquire(self, session_id: str, limit: int, waiting: int) -> int | None:
-        """A row of at least `limit` tokens with the session's cache; None if full.
+        """A row of at least `limit` tokens with the session's cache; None if there is no room.
 
         `waiting` is the total number of requests that want a row; it decides how much to grow.
         """
         table = self.table
-        if table.active.sum() >= self.capacity:
+        if table.active.sum() >= self.capacity or not self._make_room(session_id, limit):
             return None
         if limit > self.memory.length:  # doubled, so that copying is amortized
             self._grow(len(table), _rounded(max(limit, 2 * self.memory.length)))
@@ -136,11 +273,27 @@ class CacheManager:
             table.give(self._vacant_row(waiting), session_id)
         return table.row_of[session_id]
 
+    def _make_room(self, session_id: str, limit: int) -> bool:
+        """Whether so many tokens of a session fit beside what others hold or may come to need,
+        after the caches of idle ones were dropped where they were in the way."""
+        table = self.table
+        own = table.row_of.get(session_id)
+        while True:
+            blocks = blocks_of(np.where(table.active, table.limit, table.cached))
+            blocks[[] if own is None else own] = 0
+            if blocks.sum() + blocks_of(limit) <= self.most:
+                return True
+            idle = np.flatnonzero(~table.active & (blocks > 0))
+            if not len(idle):
+                return False
+            self._evict(idle)
+
     def begin(self, row: int, request: GenerationRequest, context: Ints, limit: int) -> None:
         """Start sampling `request` in `row`, up to `limit` tokens in total."""
         table = self.table
         reused = table.open(row, context, request.sampling, request.seed, request.sampled_before)
         table.limit[row] = limit
+        self.memory.keep(row, reused)
         self._clock += 1
         table.order[row] = self._clock
         self._totals["reused_tokens"] += reused
@@ -166,16 +319,15 @@ class CacheManager:
         if shared >= _LEAST_PREFIX:
             table.join(row, source, shared, self._clock)
 
-    def forget(self, session_id: str, *, poisoned: bool = False) -> None:
-        """Free the session's row; unknown sessions are ignored.
-
-        `poisoned` says that the row may hold NaN, which masks do not stop: 0 x NaN is NaN.
-        """
+    def forget(self, session_id: str) -> None:
+        """Free the session's row; unknown sessions are ignored."""
         row = self.table.row_of.get(session_id)
         if row is not None:
-            self.table.free(row)
-            if poisoned:
-                self.memory.wipe(row)
+            self._free(row)
+
+    def _free(self, row: int) -> None:
+        self.table.free(row)
+        self.memory.keep(row, 0)
 
     def clear(self) -> None:
         """Drop all keys and values. Rows being sampled keep their tokens and read them again."""
@@ -185,7 +337,23 @@ class CacheManager:
 
     def _grow(self, rows: int, length: int) -> None:
         self.table.grow(rows, length)
+        if rows * length > self.most * BLOCK and not self.memory.paged:
+            self.clear()
+            self._lay_out(paged=True)  # slower to read on a CPU, but it holds what is needed only
         self.memory.grow(rows, length)
+
+    def _lay_out(self, *, paged: bool) -> None:
+        if paged != self.memory.paged:
+            self.memory = KVMemory(self.memory.layers, paged=paged)
+            self.memory.grow(*self.table.tokens.shape)
+        self.memory.most, self.memory.step = self.most, _STEP // (self._token_bytes * BLOCK)
+
+    def _evict(self, idle: Ints) -> int:
+        """Free that one of the rows whose session was admitted first."""
+        row = int(idle[self.table.order[idle].argmin()])
+        self._totals["evictions"] += bool(self.table.cached[row])
+        self._free(row)
+        return row
 
     def _vacant_row(self, waiting: int) -> int:
         """A free row, a new one, or the row of the least recently used idle session."""
@@ -197,11 +365,7 @@ class CacheManager:
             size = max(2 * rows, int(table.active.sum()) + waiting)
             self._grow(min(self.capacity, size), self.memory.length)
             return rows
-        idle = np.flatnonzero(~table.active)
-        row = int(idle[table.order[idle].argmin()])
-        self._totals["evictions"] += bool(table.cached[row])
-        table.free(row)
-        return row
+        return self._evict(np.flatnonzero(~table.active))
 
 
 def _rounded(length: int) -> int:
