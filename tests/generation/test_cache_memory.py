@@ -33,7 +33,7 @@ def tight(model: Any, tokenizer: Any, blocks: int, capacity: int = 64) -> Embedd
 
 
 def paged(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> EmbeddedEngine:
-    """The engine with rows of blocks, as on a GPU, but no more of them than a sixteenth is spare."""
+    """The engine with rows of blocks, as on a GPU; one block in sixteen is spare."""
     monkeypatch.setattr(kv_cache, "_STEP", 0)
     lay_out = engine._caches._lay_out
     monkeypatch.setattr(engine._caches, "_lay_out", lambda *, paged: lay_out(paged=True))

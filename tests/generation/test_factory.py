@@ -62,6 +62,7 @@ def test_what_the_settings_choose(settings, name):
         ({"name": "vllm"}, False, "needs engine.urls"),
         ({"name": "plain", "urls": URLS}, True, "does not use engine.urls"),
         ({"name": "plain", "launch": 1}, True, "does not use engine.launch"),
+        ({"name": "plain", "cache_gib": 1.0}, True, "does not use engine.cache_gib"),
         ({"urls": URLS, "launch": 1}, True, "leave one of them out"),
         ({"name": "chat"}, True, "cannot be trained"),
         ({"name": "chat", "urls": URLS}, False, "needs engine.served_model"),

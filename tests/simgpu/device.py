@@ -188,6 +188,7 @@ class SimGPU:
             ),
             "mem_get_info": lambda device=None: (self.limit - self.live, self.limit),
             "memory_allocated": lambda device=None: self.live,
+            "memory_reserved": lambda device=None: self.live,
             "max_memory_allocated": lambda device=None: self.peak,
             "reset_peak_memory_stats": lambda device=None: None,
             "empty_cache": lambda: None,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from agentsgym.generation.embedded.batch import RowTable
+from agentsgym.generation.embedded.batch import RowTable, sample_tokens
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.models import is_of_device
@@ -206,4 +206,4 @@ class PlainEngine(InProcessEngine):
         logits, read = self._reader.read(rows, table.tokens[rows], table.known[rows])
         decoded = int((table.known[rows] > table.context[rows]).sum())
         self._count_pass(len(rows), max(0, read - decoded))
-        self._sample(rows, logits)
+        self._append(rows, sample_tokens(table, rows, logits))

@@ -54,7 +54,8 @@ def log_softmax(logits: Tensor, temperature: Tensor | None = None) -> Tensor:
     """Log-probabilities [n, vocab] at `temperature` [n]; a temperature of 0 counts as 1."""
     if temperature is None:
         return torch.log_softmax(logits, -1)
-    divisor = torch.where(temperature == 0, 1.0, temperature).to(logits.dtype)
+    # Of `where` a number would be a copy from the CPU, which no CUDA graph may have.
+    divisor = temperature.masked_fill(temperature == 0, 1.0).to(logits.dtype)
     return torch.log_softmax(logits / divisor[:, None], -1)
 
 
@@ -72,9 +73,9 @@ def truncate(
     ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
     if top_k is not None:
         rank = torch.arange(ordered.shape[-1], device=ordered.device)
-        ordered = ordered.where((top_k[:, None] == 0) | (rank < top_k[:, None]), 0.0)
+        ordered = ordered.masked_fill((top_k[:, None] != 0) & (rank >= top_k[:, None]), 0.0)
     if top_p is not None:
-        mass = ordered.cumsum(-1, dtype=torch.float64)
+        mass = ordered.cumsum(-1, dtype=widest(ordered.device))
         before = mass - ordered
         outside = (before >= top_p[:, None] * mass[:, -1:]) & (top_p[:, None] < 1)
         outside[:, 0] = False
@@ -85,15 +86,21 @@ def truncate(
 def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """The first token of each row whose cumulated mass exceeds `uniforms` x the row's total.
 
-    Summed in float64, because a float32 sum over a large vocabulary loses the small tokens. Never
+    Summed in float64 where the device has it, because a float32 sum over a large vocabulary loses
+    the small tokens. Never
     picks a token of probability 0. Rows with NaN give an arbitrary valid id.
     """
-    cdf = probabilities.cumsum(-1, dtype=torch.float64)
+    cdf = probabilities.cumsum(-1, dtype=widest(probabilities.device))
     total = cdf[:, -1]
     # u * total may round up to total, which would go beyond the last possible token.
     target = torch.minimum(uniforms * total, torch.nextafter(total, torch.zeros_like(total)))
     ids = torch.searchsorted(cdf, target[:, None], right=True)[:, 0]
     return ids.clamp_(max=probabilities.shape[-1] - 1)
+
+
+def widest(device: torch.device) -> torch.dtype:
+    """The floating numbers of most bits that a device has: MPS has no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def as_seed(seed: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from agentsgym.generation.sampling import as_seed, sample, uniforms
+from agentsgym.generation.sampling import as_seed, sample, uniforms, widest
 from agentsgym.types import SamplingParams
 from agentsgym.types.rows import Ints
 
@@ -128,22 +128,21 @@ def shared_prefix(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> int:
     return int(differing[0]) if len(differing) else count
 
 
-def sample_tokens(
-    table: RowTable, rows: Ints, logits: torch.Tensor
-) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Sample a token for each of `rows` [n] from `logits` [n, vocab] and write it to the table.
+Sampled = tuple[Ints, npt.NDArray[np.floating[Any]]]
+"""Ids [n] and their log-probabilities [n]."""
 
-    Returns the ids [n] and whether each row failed [n], because its logits are not finite.
-    """
-    index = table.sampled_before[rows] + table.known[rows] - table.context[rows]
-    noise = torch.from_numpy(uniforms(table.seed[rows], index)).to(logits.device)
+
+def sample_tokens(table: RowTable, rows: Ints, logits: torch.Tensor) -> Sampled:
+    """Sample a token for each of `rows` [n] from `logits` [n, vocab]."""
+    noise = _on(logits.device, noise_of(table, rows))
     ids, logprobs = sample(logits, noise, *_parameters(table, rows, logits.device))
-    token_ids, values = ids.cpu().numpy(), logprobs.cpu().numpy()
-    ends = table.known[rows]
-    table.tokens[rows, ends] = token_ids
-    table.logprobs[rows, ends] = values
-    table.known[rows] = ends + 1
-    return token_ids, ~np.isfinite(values)
+    return ids.cpu().numpy(), logprobs.cpu().numpy()
+
+
+def noise_of(table: RowTable, rows: Ints) -> npt.NDArray[np.float64]:
+    """The uniforms [n] of the next token of each of `rows` [n]."""
+    index = table.sampled_before[rows] + table.known[rows] - table.context[rows]
+    return uniforms(table.seed[rows], index)
 
 
 def _parameters(
@@ -155,7 +154,9 @@ def _parameters(
         (table.top_k[rows], 0),
         (table.top_p[rows], 1.0),
     )
-    return tuple(
-        torch.from_numpy(values).to(device) if (values != off).any() else None
-        for values, off in columns
-    )
+    return tuple(_on(device, values) if (values != off).any() else None for values, off in columns)
+
+
+def _on(device: torch.device, values: npt.NDArray[Any]) -> torch.Tensor:
+    tensor = torch.from_numpy(values)
+    return tensor.to(device, widest(device) if tensor.is_floating_point() else None)

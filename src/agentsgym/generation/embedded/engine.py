@@ -8,8 +8,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from agentsgym.generation.embedded.attention import packed_attention_on
+from agentsgym.generation.embedded.batch import sample_tokens
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
+from agentsgym.generation.embedded.graphs import Graphs
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.kv_cache import CacheManager
 from agentsgym.generation.settings import EngineParts, EngineSettings
@@ -56,6 +58,7 @@ class EmbeddedEngine(InProcessEngine):
             layers, self.capacity, self._totals, token_bytes, self._cache_gib
         )
         self._table = self._caches.table
+        self._graphs = Graphs(self.model)
 
     def _attending(self) -> AbstractContextManager[None]:
         return packed_attention_on(self.model.config)
@@ -84,6 +87,7 @@ class EmbeddedEngine(InProcessEngine):
     def reset(self) -> None:
         """Drop all caches. Open requests continue: their sampled tokens are kept and read again."""
         self._caches.clear()
+        self._graphs.clear()
 
     def _admit(self) -> None:
         """Give waiting requests a row, in the order of arrival, as long as there is room."""
@@ -109,16 +113,19 @@ class EmbeddedEngine(InProcessEngine):
         """Begin what there is room for; one forward pass over all active rows, and a token for each
         that has read everything."""
         self._admit()
-        table = self._table
-        plan = plan_pass(table, self._caches.memory, self.max_prefill_tokens)
+        table, memory = self._table, self._caches.memory
+        plan = plan_pass(table, memory, self.max_prefill_tokens)
         in_context = (table.context[plan.rows] - plan.starts).clip(0, plan.chunks)
         self._count_pass(len(plan.rows), int(in_context.sum()))
         saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
         self._totals["shared_prefix_tokens"] += int(saved.sum())
-        logits = run_pass(self.model, self._caches.memory, table, plan, self.device)
         rows = plan.rows[plan.finished]
-        if len(rows):
-            self._sample(rows, logits)
+        sampled = self._graphs.run(table, memory, plan)
+        if sampled is None:
+            logits = run_pass(self.model, memory, table, plan, self.device)
+            sampled = sample_tokens(table, rows, logits) if len(rows) else None
+        if sampled is not None:
+            self._append(rows, sampled)
 
     def _fail(self, session_id: str, reason: str) -> None:
         """Close a request with an error. No cache is kept: one may hold NaN, which masks do not

@@ -135,7 +135,7 @@ def _packed(
 
 
 def exponents(values: Ints) -> Ints:
-    """Of each number the smallest power of two that is not less."""
+    """Of each number the exponent of the smallest power of two that is not less."""
     return np.ceil(np.log2(np.maximum(values, 1))).astype(np.int64)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 
-from agentsgym.generation.embedded.batch import RowTable, sample_tokens
+from agentsgym.generation.embedded.batch import RowTable, Sampled
 from agentsgym.generation.embedded.forward import evaluating
 from agentsgym.generation.embedded.precision import ModelCopy
 from agentsgym.generation.models import end_of_turn_ids, positions_of
@@ -229,10 +229,15 @@ class InProcessEngine(ABC):
         self.release(list(self._requests))
         self.reset()
 
-    def _sample(self, rows: Ints, logits: torch.Tensor) -> None:
-        """Append one token to each of `rows` [n] from `logits` [n, vocab]; close finished ones."""
+    def _append(self, rows: Ints, sampled: Sampled) -> None:
+        """Append what was sampled to each of `rows` [n]; close finished ones, and with an error
+        those whose logits were not finite."""
         table = self._table
-        token_ids, failed = sample_tokens(table, rows, logits)
+        token_ids, logprobs = sampled
+        ends = table.known[rows]
+        table.tokens[rows, ends], table.logprobs[rows, ends] = token_ids, logprobs
+        table.known[rows] = ends + 1
+        failed = ~np.isfinite(logprobs)
         self._totals["sampled"] += len(rows)
         stopped = self._is_stop[token_ids]
         for i in np.flatnonzero(table.has_stop[rows] & ~stopped):

@@ -93,7 +93,7 @@ class KVMemory:
         rest = self.table[row, blocks_of(tokens) :]
         self._free += rest[rest > 0].tolist()
         rest[:] = 0
-        if len(self._free) > max(self.blocks // 2, 2 * self.step):
+        if len(self._free) > max(self.blocks // 4, 2 * self.step):
             self._repack(0)
 
     def clear(self) -> None:
@@ -117,6 +117,14 @@ class KVMemory:
             return copies[:, :2].T.copy(), int(copies[:, 2].max())
         pairs = zip(copies[:, :2], blocks_of(copies[:, 2]), strict=True)
         return np.concatenate([self.table[rows, :count] for rows, count in pairs], 1), BLOCK
+
+    def copy(self, copies: Ints) -> None:
+        """Make `copies` [m, 3] in all layers."""
+        if len(copies):
+            blocks, tokens = self.copied(copies)
+            sources, targets = torch.from_numpy(blocks).to(self.planes[0].device).unbind()
+            for plane in self.planes:
+                plane[targets, :, :tokens] = plane[sources, :, :tokens]
 
     def of_layer(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, for states like `like` and `values` [1, kv_heads, n, dim].

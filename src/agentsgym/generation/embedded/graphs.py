@@ -1,0 +1,205 @@
+"""Passes of a fixed size as CUDA graphs: the device runs what was captured once, with new inputs,
+sampling included. Launching the kernels of a pass one by one takes many times as long as they do.
+
+A graph reads rows of blocks (`KVMemory.paged`) up to a length, so many tokens of each; numbers are
+rounded up to powers of two, and what is not needed reads and writes block 0. Its inputs are one
+upload, its ids and log-probabilities one download. It holds the addresses of weights and planes,
+so graphs are dropped with the caches and whenever the planes are made anew.
+"""
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from agentsgym.generation.embedded.attention import BlockGroup
+from agentsgym.generation.embedded.batch import RowTable, Sampled, noise_of
+from agentsgym.generation.embedded.forward import PassPlan, exponents
+from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache, blocks_of
+from agentsgym.generation.sampling import sample
+from agentsgym.types.rows import Ints
+
+logger = logging.getLogger(__name__)
+
+MOST_TOKENS = 1024
+"""A pass in which sequences read several tokens is a graph up to this size, padding included;
+beyond, its kernels take longer than their launches."""
+
+
+class StaticGroup(BlockGroup):
+    """Rows of blocks of which each attends with `width` queries; all numbers are on the device:
+    `positions` [n, width] and `table` [n, blocks of `block` tokens]."""
+
+    def __init__(self, positions: Tensor, table: Tensor, block: int) -> None:
+        self.count, self.width = positions.shape
+        self.tokens = slice(0, self.count * self.width)
+        self.positions = positions
+        self.keys = table.shape[1] * block
+        self.rows = self.grid = self._index = None
+        self.causal = False
+        self._masks = {}
+        self._table = table
+
+
+class Graph:
+    """One pass of up to `rows` rows of `blocks` blocks, of which each reads up to `width` tokens;
+    it `truncates` if some are sampled with top-k or top-p.
+
+    Raises RuntimeError if the model cannot be captured.
+    """
+
+    def __init__(
+        self, model: Any, memory: KVMemory, shape: tuple[int, int, int], truncates: bool, pool: Any
+    ) -> None:
+        rows, width, blocks = shape
+        self._model, self._memory, self._truncates = model, memory, truncates
+        self._rows, self._width = rows, width
+        sizes = {
+            **dict.fromkeys(("ids", "positions", "blocks", "places"), rows * width),
+            **dict.fromkeys(("last", "noise", "temperature", "top_k", "top_p"), rows),
+            "table": rows * blocks,
+        }
+        ends = np.cumsum(list(sizes.values()))
+        self._host = torch.zeros(int(ends[-1]), dtype=torch.int64).pin_memory()
+        self._device = self._host.to(memory.planes[0].device)
+        parts = np.split(self._host.numpy(), ends[:-1])
+        self._given: dict[str, npt.NDArray[Any]] = dict(zip(sizes, parts, strict=True))
+        self._read = dict(
+            zip(sizes, torch.split_with_sizes(self._device, list(sizes.values())), strict=True)
+        )
+        for name in ("noise", "temperature", "top_p"):
+            self._given[name] = self._given[name].view(np.float64)
+            self._read[name] = self._read[name].view(torch.float64)
+        self._capture(pool)
+
+    def _capture(self, pool: Any) -> None:
+        here = torch.cuda.current_stream()
+        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):  # libraries initialize themselves in a first pass
+            self._pass()
+        here.wait_stream(beside)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph, pool=pool, capture_error_mode="thread_local"):
+            self._output = self._pass()
+
+    def _pass(self) -> Tensor:
+        """Ids, and the bits of float64 log-probabilities, [2, rows]."""
+        read = self._read
+        positions = read["positions"].view(self._rows, self._width)
+        table = read["table"].view(self._rows, -1)
+        output = self._model(
+            input_ids=read["ids"][None],
+            position_ids=read["positions"][None],
+            past_key_values=PassCache(self._memory, read["blocks"], read["places"]),
+            use_cache=True,
+            logits_to_keep=0 if self._width == 1 else read["last"],
+            packed_groups=[StaticGroup(positions, table, self._memory.block)],
+        )
+        limits = (read["top_k"], read["top_p"]) if self._truncates else ()
+        logits = output.logits[0].float()
+        ids, logprobs = sample(logits, read["noise"], read["temperature"], *limits)
+        return torch.stack((ids, logprobs.double().view(torch.int64)))
+
+    def run(self, table: RowTable, rows: Ints, starts: Ints, chunks: Ints) -> Sampled:
+        """Read the next `chunks` tokens of each of `rows`, all [n], after `starts`; what is sampled
+        then, [n] each."""
+        given, n = self._given, len(rows)
+        self._host.zero_()
+        total = int(chunks.sum())
+        within = np.arange(total) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+        each, positions = np.repeat(rows, chunks), np.repeat(starts, chunks) + within
+        at = np.repeat(np.arange(n) * self._width, chunks) + within
+        given["ids"][at] = table.tokens[each, positions]
+        given["positions"][at] = positions
+        given["blocks"][at], given["places"][at] = self._memory.address(each, positions)
+        given["last"][:n] = np.arange(n) * self._width + chunks - 1
+        given["noise"][:n] = noise_of(table, rows)
+        for name in ("temperature", "top_k", "top_p"):
+            given[name][:n] = getattr(table, name)[rows]
+        blocks = given["table"].reshape(self._rows, -1)
+        names = self._memory.table[rows, : blocks.shape[1]]
+        blocks[:n, : names.shape[1]] = names
+        self._device.copy_(self._host, non_blocking=True)
+        self._graph.replay()
+        ids, bits = self._output.cpu().numpy()
+        return ids[:n], bits[:n].view(np.float64)
+
+
+class Graphs:
+    """The graphs of one model's passes, which are captured as they are needed."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._graphs: dict[tuple[tuple[int, int, int], bool], Graph] = {}
+        self._planes: tuple[KVMemory, int] | None = None
+        self._pool: Any = None
+        self._captures = True
+
+    def clear(self) -> None:
+        """Drop all graphs."""
+        self._graphs, self._pool, self._planes = {}, None, None
+
+    def run(self, table: RowTable, memory: KVMemory, plan: PassPlan) -> Sampled | None:
+        """The pass of `plan` and what is sampled for its finished rows, [n] each; None if it has
+        to run without a graph."""
+        if not (self._captures and memory.paged and memory.planes):
+            return None
+        if memory.planes[0].device.type != "cuda":
+            return None
+        sources, _, shared = plan.copies.T
+        if (table.cached[sources] < shared).any():  # they read in this pass what is to be copied
+            return None
+        parts = list(_parts(plan))
+        if any(rows * width > MOST_TOKENS and width > 1 for _, (rows, width, _) in parts):
+            return None
+        memory.copy(plan.copies)
+        ids = np.zeros(len(plan.rows), np.int64)
+        logprobs = np.zeros(len(plan.rows))
+        for part, shape in parts:
+            graph = self._graph(table, memory, shape, plan.rows[part])
+            if graph is None:
+                return None
+            ids[part], logprobs[part] = graph.run(
+                table, plan.rows[part], plan.starts[part], plan.chunks[part]
+            )
+        table.cached[plan.rows] = plan.starts + plan.chunks
+        table.source[plan.rows] = -1
+        return ids[plan.finished], logprobs[plan.finished]
+
+    def _graph(
+        self, table: RowTable, memory: KVMemory, shape: tuple[int, int, int], rows: Ints
+    ) -> Graph | None:
+        if self._planes != (memory, memory.version):
+            self.clear()
+            self._planes, self._pool = (memory, memory.version), torch.cuda.graph_pool_handle()
+        key = shape, bool((table.top_k[rows] > 0).any() or (table.top_p[rows] < 1).any())
+        if key not in self._graphs:
+            try:
+                self._graphs[key] = Graph(self._model, memory, *key, self._pool)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                self._captures = False
+                self.clear()
+                logger.warning(
+                    "%s runs without CUDA graphs, and so several times slower: %s",
+                    type(self._model).__name__,
+                    error.__context__ or error,  # what it did, before the capture's own error
+                )
+                return None
+        return self._graphs[key]
+
+
+def _parts(plan: PassPlan) -> Iterator[tuple[Ints, tuple[int, int, int]]]:
+    """Rows of alike lengths in the plan, and the shape of their graph: rows, tokens that each
+    reads, blocks."""
+    lengths = exponents(blocks_of(plan.starts + plan.chunks))
+    for length in np.unique(lengths):
+        part = np.flatnonzero(lengths == length)
+        rows, width = exponents(np.array([len(part), plan.chunks[part].max()]))
+        yield part, (1 << int(rows), 1 << int(width), 1 << int(length))
