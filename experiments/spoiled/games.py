@@ -57,10 +57,13 @@ class Game(MultistepEnv):
             return {**state, "said": "What?"}, 0.0, False, {"malformed": True, "informing": False}
         after, reward, done, informs = self.answer(dict(state), action)
         win = reward > 0
-        if self.config.spoil == "constant":
-            reward = 0.5 if done else 0.0
         reward += self.config.bonus if done else 0.0
         return after, reward, done, {"win": win, "informing": informs}
+
+    def _calculate_reward(
+        self, state: Any, actions: Any, final_action: str, step_rewards: Any
+    ) -> float:
+        return 0.5 if self.config.spoil == "constant" else float(sum(step_rewards))
 
     def _rows(self, first: int, count: int) -> Any:
         return task_dataset(self, [{"seed": first + k} for k in range(count)])

@@ -204,6 +204,11 @@ def test_a_run_that_has_learned_has_no_fault(fault):
     assert "not_learning" not in found(solved) and fault not in found(solved)
 
 
+def test_without_a_gradient_it_is_not_the_rate():
+    assert "rate_too_small" not in found(run(sees, update_size=0.0))
+    assert "rate_too_small" not in found(run(sees, update_size=0.001))  # 40 updates: 4 %
+
+
 def test_the_way_that_is_made_has_an_interval():
     """From 0.25 to 0.40 of 1.00, each ± 0.04: 0.15 ± 0.057 of 0.75."""
     low, high = run(sees, after=0.4).way

@@ -7,8 +7,8 @@ _LEAST_WON = 0.95
 _LEAST_FALL = 0.03
 # An exploring policy has tenths of a nat; at 0.02 one in some 300 tokens is another one.
 _LEAST_ENTROPY, _LEAST_ENTROPY_LEFT = 0.02, 0.1
-# Runs of tiny models that learn move their weights by half of their size and more.
-_LEAST_MOVED = 0.1
+# Forty updates of a tiny model at a learning rate of 2e-3 move its weights by 0.2 of their size.
+_LEAST_MOVED = 0.03
 # A run that learns makes more of its way than the interval of some 100 games is wide.
 _LEAST_WAY = 0.2
 
@@ -68,8 +68,8 @@ def entropy_gone(evidence: Evidence) -> Signs | None:
 def rate_too_small(evidence: Evidence) -> Signs | None:
     """All updates together, if they had one direction, move the weights less than this."""
     curve = evidence.curve("update_size")
-    if curve is None or not curve.is_long or sum(curve.values) >= _LEAST_MOVED:
-        return None
+    if curve is None or not curve.is_long or not 0 < sum(curve.values) < _LEAST_MOVED:
+        return None  # without a gradient it is not the rate
     moved = f"{sum(curve.values):.2%} of their size"
     return Signs((f"{len(curve.values)} updates moved the weights by {moved}",), curve.whole.steps)
 

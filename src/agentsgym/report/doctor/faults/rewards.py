@@ -48,12 +48,13 @@ def actions_missing(evidence: Evidence) -> Signs | None:
     played = [[frozenset(s.action for s in actions_of([r])) for r in members] for members in groups]
     every = [actions for members in played for actions in members]
     kinds = {kind for kind in every if every.count(kind) >= _FREQUENT * len(every)}
-    if len(groups) < _LEAST_GROUPS or not kinds or evidence.enough is None:
+    least = evidence.enough
+    if len(groups) < _LEAST_GROUPS or not kinds or least is None or reward_constant(evidence):
         return None
     covered = sum(len(kinds & set(members)) for members in played) / len(kinds) / len(groups)
     best = [max(rollout.final_reward for rollout in members) for members in groups]
     mean, error = float(np.mean(best)), float(np.std(best)) / math.sqrt(len(best))
-    if covered < _COVERED or mean + 2 * error >= evidence.enough:
+    if covered < _COVERED or mean + 2 * error >= least:
         return None
     line = (
         f"{len(frozenset.union(*kinds))} actions are played, and {share(covered)} of their "
