@@ -47,6 +47,7 @@ class CompletionsServer(LocalServer):
         one_seed: bool = False,
     ) -> None:
         self.one_seed = one_seed
+        self.seeds: list[int | None] = []
         self._length = length
         self.fault = fault
         self.raw = raw
@@ -183,7 +184,8 @@ class CompletionsServer(LocalServer):
             choice = {"prompt_logprobs": self._scores(body["prompt"])}
             return web.json_response({"choices": [choice]})
         sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
-        seed = 0 if self.one_seed else body["seed"]
+        self.seeds.append(body.get("seed"))
+        seed = 0 if self.one_seed else body.get("seed", len(self.seeds))
         generation = GenerationRequest("", body["prompt"], sampling, seed=seed)
         result = await self._batcher.ask(generation)
         if body["user"] != "probe":

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from generation_helpers import ask, build_model, play, requests
 
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.embedded import forward, kv_cache
+from agentsgym.generation.embedded.attention import AttentionGroup, LayerAttention
 from family_models import CHANGES, family_model
 from simgpu import SimGPU
 
@@ -72,3 +74,19 @@ def test_a_decode_pass_launches_and_waits_as_on_an_h100(
         assert launches == pytest.approx(975, rel=0.05)
         assert syncs <= 5 and uploads <= 3
         assert not gpu.faults
+
+
+@pytest.mark.parametrize("width", [16, 300])
+def test_keys_that_query_heads_share_are_not_copied(width: int) -> None:
+    """Two sessions read after 4,000 tokens, with eight query heads for each of two key heads of 64
+    numbers: eight copies of keys and values would take 62.7 MiB."""
+    with SimGPU() as gpu:
+        device = torch.device("cuda", 0)
+        rows, starts, chunks = np.arange(2), np.full(2, 4000), np.full(2, width)
+        group = AttentionGroup(rows, starts, chunks, 0, 5000, device)
+        keys, values = (torch.zeros(2, 2, 5000, 64, device=device) for _ in range(2))
+        queries = torch.zeros(2 * width, 16, 64, device=device)
+        gpu.reset()
+        before = gpu.live
+        group.attend(queries, keys, values, LayerAttention())
+        assert gpu.peak - before < 16 * 2**20

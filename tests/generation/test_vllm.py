@@ -135,6 +135,15 @@ def test_a_server_that_answers_alike_whatever_the_seed_is_refused(serve, connect
         connect(serve(one_seed=True))
 
 
+def test_requests_have_seeds_of_their_sessions_or_none(serve, connect) -> None:
+    server = serve()
+    for seeds in (True, False):
+        engine = connect(server, seeds=seeds)
+        server.seeds.clear()
+        ask(engine, requests(3))
+        assert all((seed is not None) == seeds for seed in server.seeds) and len(server.seeds) == 3
+
+
 def test_an_address_without_a_server_is_refused(tokenizer) -> None:
     with pytest.raises(EngineUnavailable, match="no vLLM server answers"):
         VLLMEngine("http://127.0.0.1:9", tokenizer, retries=QUICK)

@@ -108,6 +108,8 @@ def _problem(entry: EngineEntry, settings: EngineSettings, training: bool) -> st
         return f"{name} needs engine.urls" + (" or engine.launch" if entry.launches else "")
     if settings.take_over and not (training and entry.launches):
         return "engine.take_over is for trainings with servers; leave it out"
+    if not (settings.seeds or entry.launches):
+        return f"{name} has the noise of its sessions; engine.seeds=false is for vLLM servers"
     if entry.names_model and not settings.served_model:
         return f"{name} needs engine.served_model"
     for key in ("command", "launch_args"):

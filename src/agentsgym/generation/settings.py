@@ -88,6 +88,11 @@ class EngineSettings(Section):
         "environment.",
     )
     launch_args: Texts = Field(default_factory=list, description="More arguments of the command.")
+    seeds: bool = Field(
+        default=True,
+        description="Whether each request to vLLM servers has a seed, so that equal runs sample "
+        "alike; without, vLLM samples faster.",
+    )
 
     @property
     def reaches_out(self) -> bool:

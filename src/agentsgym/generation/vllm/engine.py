@@ -61,6 +61,7 @@ class VLLMEngine(RemoteEngine):
             the model's).
         servers: servers of this process; they are ended when the engine is closed.
         take_over: load weights also into servers that another training holds, which ends then.
+        seeds: whether each request has a seed of its session; without, servers draw their own.
         holder: the training, as its other processes name it (None: one of this engine alone).
 
     Raises EngineUnavailable if no server answers, serves another model, or returns
@@ -82,11 +83,13 @@ class VLLMEngine(RemoteEngine):
         dtype: Any = None,
         servers: VLLMServers | None = None,
         take_over: bool = False,
+        seeds: bool = True,
         holder: str | None = None,
     ) -> None:
         super().__init__(capacity, key=api_key, timeout=request_timeout, retries=retries)
         self._servers = servers
         self.tokenizer = tokenizer
+        self._seeds = seeds
         self._files = WeightFiles(dtype)
         remember_secret(api_key or "")
         urls = [urls] if isinstance(urls, str) else list(urls)
@@ -103,6 +106,7 @@ class VLLMEngine(RemoteEngine):
             retries=retries,
             api_key=api_key,
             vocab_size=self._vocab_size,
+            seeds=seeds,
             holder=self._holder.name,
         )
         """Makes an engine over the same servers in another process, from a tokenizer."""
@@ -137,6 +141,7 @@ class VLLMEngine(RemoteEngine):
                 dtype=parts.dtype,
                 servers=servers,
                 take_over=settings.take_over,
+                seeds=settings.seeds,
                 holder=parts.gather([secrets.token_hex(8)])[0],
                 **settings.capacity_option,
             )
@@ -296,6 +301,8 @@ class VLLMEngine(RemoteEngine):
             max_model_len=self.pool.max_model_len,
             stop_token_ids=sorted({*self._stops, *request.sampling.stop_token_ids}),
         )
+        if not self._seeds:
+            del body["seed"]
         answer = await self._send(server, body)
         await self.pool.confirm(server, weights)
         ids, logprobs, reason = read_completion(
