@@ -204,6 +204,17 @@ def test_a_run_that_has_learned_has_no_fault(fault):
     assert "not_learning" not in found(solved) and fault not in found(solved)
 
 
+def test_a_limit_that_nobody_gets_beyond_is_named_too():
+    """Three of four episodes end at the limit, and no episode earns anything."""
+
+    def nothing(group, index):
+        turns = [(f"At {group}.", f"go {index} {group}")]
+        return rollout(group, index, turns, 0.0, reason="max_steps" if index else "done")
+
+    named = set(found(run(nothing)))
+    assert {"reward_constant", "episodes_too_short"} <= named
+
+
 def test_without_a_gradient_it_is_not_the_rate():
     assert "rate_too_small" not in found(run(sees, update_size=0.0))
     assert "rate_too_small" not in found(run(sees, update_size=0.001))  # 40 updates: 4 %

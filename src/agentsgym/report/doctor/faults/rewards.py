@@ -74,7 +74,7 @@ def episodes_too_short(evidence: Evidence) -> Signs | None:
         return None
     ends = sum(limited) / len(limited)
     error = 2 * np.std(others) / math.sqrt(len(others)) if others else 0.0
-    if others and ends >= sum(others) / len(others) - error:
+    if differ(limited + others) and others and ends >= np.mean(others) - error:
         return None
     steps = max(len(e.actions) for e in episodes)
     line = (
