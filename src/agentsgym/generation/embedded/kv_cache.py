@@ -285,6 +285,8 @@ class CacheManager:
         """Whether so many tokens of a session fit beside what others hold or may come to need,
         after the caches of idle ones were dropped where they were in the way."""
         table = self.table
+        if self.capacity * blocks_of(max(limit, self.memory.length)) <= self.most:
+            return True  # even if all rows are full
         own = table.row_of.get(session_id)
         while True:
             blocks = blocks_of(np.where(table.active, table.limit, table.cached))
