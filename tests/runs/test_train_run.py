@@ -350,6 +350,7 @@ def test_a_run_whose_rollouts_all_fail_says_why(config, monkeypatch):
     import digit
 
     monkeypatch.setattr(digit.DigitEnv, "_initialize_episode", initialise)
+    monkeypatch.setattr("agentsgym.runs.train.simple_players", lambda *args: {})  # they play too
     with pytest.raises(EveryRolloutFailed, match="after step 2"):
         train_run(config(**{"train.save_steps": 1}))
     directory = RunDirectory(config().directory)
