@@ -209,7 +209,7 @@ def prove(package: Package, name: str, copy: Path) -> str:
             return f"{module} imports {', '.join(sorted(broken))}"
     for part in ("src", "docs", "tests"):
         shutil.rmtree(copy / part, ignore_errors=True)
-        shutil.copytree(ROOT / part, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, copy / part)
     for module in modules:
         (copy / file_of(module)).unlink()
     for path, begin, end in sorted({row for leaf in gone for row in leaf.rows}, reverse=True):
