@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from generation_helpers import assert_exact, build_model
 
@@ -57,6 +58,21 @@ def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
     with pytest.raises(
         UnsupportedModelError, match=r"other logits with packed attention.*engine.urls"
     ):
+        EmbeddedEngine(model, tokenizer)
+
+
+def test_a_device_without_memory_is_no_model_without_support(tokenizer: Any) -> None:
+    """The model works by itself, and the device has no memory left for the packed pass."""
+    model = build_model()
+    usual = model.model.forward
+
+    def full(*args: Any, **options: Any) -> Any:
+        if ATTENTION_NAME in model.config._attn_implementation:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return usual(*args, **options)
+
+    model.model.forward = full
+    with pytest.raises(torch.OutOfMemoryError):
         EmbeddedEngine(model, tokenizer)
 
 

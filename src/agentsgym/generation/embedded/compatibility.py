@@ -16,7 +16,7 @@ from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.kv_cache import KVMemory
-from agentsgym.generation.models import UnsupportedModelError, rope_parameters
+from agentsgym.generation.models import UnsupportedModelError, is_of_device, rope_parameters
 from agentsgym.types import SamplingParams
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}
@@ -77,6 +77,8 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
         try:
             ours, token_bytes = _packed_logits(model, layers, sequences, device)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+            if is_of_device(error):
+                raise
             raise UnsupportedModelError(
                 f"{type(model).__name__} does not run with packed attention: {error}"
             ) from error
