@@ -5,6 +5,7 @@ six generations, three at the beginning and three at the end.
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -230,6 +231,15 @@ def test_the_way_that_is_made_has_an_interval():
 def test_half_of_the_way_is_not_stuck():
     evidence = run(ignores, after=0.7)
     assert not {"observation_unused", "not_learning"} & set(found(evidence))
+
+
+def test_a_run_of_nineteen_steps_is_not_stuck():
+    evidence = run(ignores)
+    for steps in (19, 20):
+        first = {name: evidence.metrics[name][:steps] for name in ("phase", "step")}
+        first["values"] = {name: of[:steps] for name, of in evidence.metrics["values"].items()}
+        named = found(replace(evidence, metrics=first))
+        assert ("observation_unused" in named) == (steps == 20)
 
 
 def test_a_constant_action_that_earns_as_much_is_named():

@@ -52,7 +52,7 @@ def comparable(one: Contents) -> list[Group]:
 
 SOLVED = 0.9
 """Of the reference player's reward, or of wins: from here on there is little to learn."""
-_HALF_WAY = 0.5
+_HALF_WAY, _LEAST_STEPS = 0.5, 20  # the preset quickstart is half way after 30
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,9 @@ class Evidence:
         return Part(0, 0, figures.reward, (high - low) / 4)
 
     def applies(self, only: str) -> bool:
-        """Whether the run is `unsolved`, or `stuck`: it surely makes less than half of the way."""
-        stuck = self.way is None or self.way[1] < _HALF_WAY
+        """Whether the run is `unsolved`, or `stuck`: after some steps surely not half way."""
+        begun = max(self.trained, default=0) < _LEAST_STEPS
+        stuck = not begun and (self.way is None or self.way[1] < _HALF_WAY)
         return not (only and self.is_solved) and (only != "stuck" or stuck)
 
     @property
