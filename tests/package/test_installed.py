@@ -52,7 +52,7 @@ WITHOUT_TORCH = [
     ("python -c STORED", ""),
 ]
 WITH_TORCH = [
-    ("agentsgym train quickstart train.max_steps=3 eval.rollouts=64 threads=1", "after 3 of 3 steps"),
+    ("agentsgym train quickstart train.max_steps=3 eval.rollouts=64 threads=1", "3 of 3 steps"),
     ("agentsgym eval runs/quickstart --vs agent:optimal --rollouts 32", "32 pairs of rollouts"),
     ("agentsgym view runs/quickstart --out page.html", "896 rollouts"),
     ("agentsgym check TwentyQuestions", "TwentyQuestions: passed"),
