@@ -52,23 +52,6 @@ def _as_ids(value: int | Iterable[int] | None) -> Iterable[int]:
     return (value,) if isinstance(value, int) else value
 
 
-def is_of_device(error: Exception) -> bool:
-    """Whether an error of a forward pass comes from the device, and says nothing about the model:
-    it has no memory left or failed, or tensors are on several."""
-    import torch
-
-    failed = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
-    mixed = "on the same device" in str(error)
-    return isinstance(error, failed) or mixed or is_out_of_memory(error)
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether an error says that a GPU, or the CPU, has no memory left."""
-    import torch
-
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
 class EngineUnavailable(RuntimeError):
     """No server answers, or a server cannot be used; the message says which and why."""
 

@@ -18,8 +18,8 @@ from transformers import DynamicCache
 
 from agentsgym.generation.embedded.batch import RowTable, sample_tokens
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
+from agentsgym.generation.embedded.forward import is_of_device
 from agentsgym.generation.embedded.in_process import InProcessEngine
-from agentsgym.generation.models import is_of_device
 from agentsgym.types.rows import Ints
 
 _LENGTHS = (11, 7)

@@ -6,7 +6,7 @@ import torch
 from accelerate.utils.memory import clear_device_cache
 from torch import nn
 
-from agentsgym.generation.models import is_out_of_memory
+from agentsgym.generation.embedded.forward import is_out_of_memory
 from agentsgym.training.loss.batch import TrainRollout
 from agentsgym.training.loss.forest import Layout
 from agentsgym.training.loss.objective import MicroBatchLoss, Sums

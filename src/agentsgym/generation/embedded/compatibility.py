@@ -14,9 +14,9 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.batch import RowTable
-from agentsgym.generation.embedded.forward import plan_pass, run_pass
+from agentsgym.generation.embedded.forward import is_of_device, plan_pass, run_pass
 from agentsgym.generation.embedded.kv_cache import KVMemory
-from agentsgym.generation.models import UnsupportedModelError, is_of_device, rope_parameters
+from agentsgym.generation.models import UnsupportedModelError, rope_parameters
 from agentsgym.types import SamplingParams
 
 _LAYER_TYPES = {"full_attention", "sliding_attention"}

@@ -197,3 +197,16 @@ def _groups(plan: PassPlan, memory: KVMemory, device: torch.device) -> Iterator[
         else:
             yield AttentionGroup(rows, starts, chunks, first, length, device)
         first += int(chunks.sum())
+
+
+def is_of_device(error: Exception) -> bool:
+    """Whether an error of a forward pass comes from the device, and says nothing about the model:
+    it has no memory left or failed, or tensors are on several."""
+    failed = getattr(torch, "AcceleratorError", torch.OutOfMemoryError)
+    mixed = "on the same device" in str(error)
+    return isinstance(error, failed) or mixed or is_out_of_memory(error)
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether an error says that a GPU, or the CPU, has no memory left."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

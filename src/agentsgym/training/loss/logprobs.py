@@ -12,7 +12,8 @@ from torch import nn
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import narrow_windows, tolerance_of, unpackable
-from agentsgym.generation.models import UnsupportedModelError, is_of_device
+from agentsgym.generation.embedded.forward import is_of_device
+from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
 from agentsgym.training.loss.activations import Activations
