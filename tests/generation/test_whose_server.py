@@ -108,6 +108,18 @@ def test_a_training_whose_server_is_taken_over_ends(connect, learned, tmp_path):
     assert_samples(second, learned[0])
 
 
+def test_a_training_that_would_load_weights_into_a_taken_server_ends_at_once(
+    connect, learned, tmp_path, monkeypatch
+):
+    """It had the server, so it does not wait whether the other training still runs."""
+    first = connect()
+    load(first, learned[0], tmp_path / "walnut")
+    load(connect(take_over=True), learned[1], tmp_path / "hazel")
+    monkeypatch.setattr(holding, "BEAT_SECONDS", 600.0)
+    with pytest.raises(ServerHeld, match="hazel"):
+        load(first, learned[0], tmp_path / "walnut", version=1)
+
+
 def test_a_taken_server_stays_taken_if_its_holder_renewed_its_mark_at_that_moment(
     connect, server, learned, tmp_path
 ):

@@ -100,8 +100,11 @@ class Holder:
         raise self.lost
 
     async def find(self, server: VLLMServer) -> None:
-        """Read a server's mark. Raises ServerHeld if it is of another training that still runs."""
+        """Read a server's mark. Raises ServerHeld if it is of another training that still runs, or
+        that took the server from this one."""
         mark = await read_mark(self._client, server.url)
+        if self.is_foreign(mark) and server.mark is not None and server.mark.holder == self.name:
+            self.refuse(server, mark)
         if self.is_foreign(mark) and not self._take_over and mark != server.mark:
             logger.warning("%s is held by %s; looking whether that still runs", server.url, mark)
             for _ in range(WATCH_BEATS):
