@@ -142,7 +142,9 @@ class Session:
             if message.role == "tool" and number is None:
                 number = next(numbers, None)
             text = clean_text(message.content)
-            messages.append(replace(message, content=text, tool_call_id=number))
+            if text is not message.content or number is not message.tool_call_id:
+                message = replace(message, content=text, tool_call_id=number)
+            messages.append(message)
         return messages
 
     def observe(self, prompt: Prompt, most: int | None = None) -> bool:
