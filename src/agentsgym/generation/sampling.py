@@ -87,8 +87,8 @@ def inverse_cdf(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """The first token of each row whose cumulated mass exceeds `uniforms` x the row's total.
 
     Summed in float64 where the device has it, because a float32 sum over a large vocabulary loses
-    the small tokens. Never
-    picks a token of probability 0. Rows with NaN give an arbitrary valid id.
+    the small tokens. Never picks a token of probability 0. Rows with NaN give an arbitrary valid
+    id.
     """
     cdf = probabilities.cumsum(-1, dtype=widest(probabilities.device))
     total = cdf[:, -1]

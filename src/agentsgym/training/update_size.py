@@ -32,11 +32,10 @@ class UpdateSize(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         """Compare it."""
         before, self._before = self._before, []
-        size = sum(float(one.square().sum()) for one in before)
         pairs = zip(sample(model), before, strict=True)
-        moved = sum(float((new - old).square().sum()) for new, old in pairs)
+        moved, size = _norm([new - old for new, old in pairs]), _norm(before)
         if size > 0:
-            self._record("update_size", (moved / size) ** 0.5)
+            self._record("update_size", moved / size)
 
 
 def sample(model: nn.Module) -> list[torch.Tensor]:
@@ -46,6 +45,14 @@ def sample(model: nn.Module) -> list[torch.Tensor]:
     return [
         _local(trained[number].detach()).flatten()[:_ENTRIES].float().clone() for number in spread
     ]
+
+
+def _norm(parts: list[torch.Tensor]) -> float:
+    """The norm of all together, 0 of none; a GPU is waited for once."""
+    if not parts:
+        return 0.0
+    squares = [part.square().sum().to(parts[0].device) for part in parts]
+    return float(torch.stack(squares).sum().sqrt())
 
 
 def _local(weight: Any) -> torch.Tensor:

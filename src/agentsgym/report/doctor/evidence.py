@@ -52,7 +52,7 @@ def comparable(one: Contents) -> list[Group]:
 
 SOLVED = 0.9
 """Of the reference player's reward, or of wins: from here on there is little to learn."""
-_HALF_WAY, _LEAST_STEPS = 0.5, 20  # the preset quickstart is half way after 30
+_HALF_WAY, _LEAST_STEPS = 0.5, 20  # steps: a guess
 
 
 @dataclass(frozen=True)

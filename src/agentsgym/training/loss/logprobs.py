@@ -85,7 +85,7 @@ class Scorer:
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
         self._checkpointing = args.gradient_checkpointing
-        self._halved = False
+        self._largest, self._halved = self._max_tokens, False
         self._shares: bool | None = None
         self._key = 0.0
 
@@ -101,15 +101,18 @@ class Scorer:
         layouts = self._layouts([row for row in rows if row.agent_tokens])
         count = max([1, *self.ranks.gather([len(layouts)])])
         filler = bare_row(np.full(2, self._pad_token_id, np.int32), ())
-        return layouts + [self._padded([filler])] * (count - len(layouts))
+        layouts += [self._padded([filler])] * (count - len(layouts))
+        self._largest = max(layout.tokens for layout in layouts)
+        return layouts
 
     def halve(self) -> bool:
-        """Let passes read half as many tokens from now on, once; returns whether they do. Several
-        ranks must agree on the number of passes, so there they do not."""
+        """Let passes read half as many tokens from now on as the largest of the last ones, once;
+        returns whether they do. Several ranks must agree on the number of passes, so there they do
+        not."""
         if self._halved or self.ranks.world_size > 1:
             return False
         self._halved = True
-        self._max_tokens //= 2
+        self._max_tokens = max(1, min(self._max_tokens, self._largest) // 2)
         logger.warning(
             "memory ran out in an update, which is made again: a pass reads at most %d tokens from "
             "now on (max_tokens_per_forward)",
