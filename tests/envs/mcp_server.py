@@ -9,6 +9,7 @@ import sys
 import time
 
 from mcp.server.fastmcp import FastMCP
+from mcp.types import CallToolResult, TextContent
 
 mcp = FastMCP("Demo", port=int(sys.argv[2]) if len(sys.argv) > 2 else 8000)
 
@@ -29,6 +30,14 @@ def identity() -> int:
 def fail() -> int:
     """Fails"""
     raise ValueError("broken")
+
+
+@mcp.tool()
+def pay(reward: float | str, done: bool, fails: bool = False) -> CallToolResult:
+    """Pays"""
+    paid = {"agentsgym/reward": reward, "agentsgym/done": done}
+    text = TextContent(type="text", text="paid")
+    return CallToolResult(content=[text], isError=fails, _meta=paid)
 
 
 @mcp.tool()

@@ -32,11 +32,15 @@ class DemoEnv(ToolEnv):
     def grade(self, state, answer):
         return 0.0
 
+    def act(self, name, **arguments):
+        """(the content of the message that answers a call, reward, done)."""
+        action = Answer(said(calling(name, **arguments)))
+        state, reward, done, _ = self._step_episode("s", {"prompt": "Go."}, action)
+        return state["results"][0]["content"], reward, done
+
     def ask(self, name, **arguments):
         """The content of the message that answers a call."""
-        action = Answer(said(calling(name, **arguments)))
-        state, *_ = self._step_episode("s", {"prompt": "Go."}, action)
-        return state["results"][0]["content"]
+        return self.act(name, **arguments)[0]
 
 
 @contextmanager
@@ -69,6 +73,18 @@ def test_a_program_is_started_used_and_closed():
         assert env.ask("fail") == "Error: Error executing tool fail: broken"
         server = psutil.Process(int(env.ask("identity")))
     assert not server.is_running()
+
+
+def test_a_server_pays_and_ends_only_if_the_author_lets_it():
+    with demo(McpTools(command=STDIO)) as env:
+        assert env.act("pay", reward=0.5, done=True) == ("paid", 0.0, False)
+    with demo(McpTools(command=STDIO, outcomes=True)) as env:
+        assert env.act("pay", reward=0.5, done=True) == ("paid", 0.5, True)
+        assert env.act("pay", reward=-1.0, done=False) == ("paid", -1.0, False)
+        assert env.act("add", a=1, b=2) == ("3", 0.0, False)
+        assert env.act("pay", reward=0.5, done=True, fails=True) == ("Error: paid", 0.0, False)
+        with pytest.raises(ValueError, match="the reward of the tool pay must be a finite number"):
+            env.act("pay", reward="much", done=False)
 
 
 def test_a_server_over_http_is_used(http_server):

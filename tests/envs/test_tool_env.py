@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from agentsgym import ToolEnv, tool
+from agentsgym import Outcome, ScriptedAgent, ToolEnv, tool
 from agentsgym.envs import ConfigError
 from agentsgym.types import Answer
 from agentsgym.types.tool_actions import calling, said
@@ -89,8 +89,21 @@ def unshown() -> Unshown:
     return Unshown()
 
 
+async def bid(amount: float, ends: bool = False, won: bool | None = None) -> Outcome:
+    """Pays what is bid."""
+    return Outcome({"bid": amount}, amount if won is None else won, ends)
+
+
+PAID = {"text": "much", "nan": float("nan"), "none": None, "end": 1.0}
+
+
+def wrong(what: Literal[tuple(PAID)]) -> Outcome:
+    """Pays what is no number, or does not say whether it ends."""
+    return Outcome("?", PAID[what], "no" if what == "end" else False)
+
+
 class ShopEnv(ToolEnv):
-    tools = (add, wait, leave, cancel, interrupt, block, crash, unshown)
+    tools = (add, wait, bid, wrong, leave, cancel, interrupt, block, crash, unshown)
 
     def _initialize_episode(self, session_id, task_data):
         return {"prompt": "How much?", "price": task_data.get("price", 3), "asked": []}
@@ -215,6 +228,59 @@ def test_beside_a_call_that_ran_the_agent_is_told_what_did_not():
     assert (result["role"], result["content"], told["role"]) == ("tool", "5", "user")
     assert "nothing ran" not in told["content"] and "2 of 3 calls" in told["content"]
     assert not info["malformed"] and info["metrics"]["tool_calls/executed"] == 1
+
+
+def test_rewards_of_the_calls_of_an_action_add_up():
+    calls = calling("bid", amount=0.5), calling("price", item="tea"), calling("bid", amount=-2)
+    state, reward, done, info = stepped("\n".join(calls))
+    assert (reward, done) == (-1.5, False) and "win" not in info
+    assert [m["content"] for m in state["results"]] == [
+        '{"bid": 0.5}',
+        '{"item": "tea", "price": 3}',
+        '{"bid": -2.0}',
+    ]
+
+
+def test_a_call_that_ends_the_episode_is_the_last_that_runs():
+    bids = [calling("bid", amount=a, ends=a == 2.0) for a in (1.0, 2.0, 4.0)]
+    state, reward, done, info = stepped("\n".join([*bids, calling("price", item="tea")]))
+    assert (reward, done, state["asked"]) == (3.0, True, [])
+    assert [m["content"] for m in state["results"][2:]] == [
+        "Error: an earlier call ended the episode"
+    ] * 2
+    assert info["metrics"]["tool_calls/executed"] == 2
+    assert not info["malformed"] and "win" not in info
+
+
+@pytest.mark.parametrize("won", [True, False])
+def test_a_truth_value_that_ends_the_episode_is_a_win_or_none(won):
+    _, reward, done, info = stepped(calling("bid", amount=3, ends=True, won=won))
+    assert (reward, done, info["win"]) == (float(won), True, won)
+    _, reward, done, info = stepped(calling("bid", amount=3, won=won))
+    assert (reward, done, info.get("win")) == (float(won), False, None)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("text", "the reward of the tool wrong must be a finite number .*'much'"),
+        ("nan", "the reward of the tool wrong must be a finite number .*nan"),
+        ("none", "the reward of the tool wrong must be a finite number .*None"),
+        ("end", "done of the tool wrong must be True or False, got 'no'"),
+    ],
+)
+def test_an_outcome_that_is_none_fails_the_rollout_and_is_no_answer(what, said):
+    with pytest.raises(ValueError, match=said):
+        stepped(calling("wrong", what=what))
+
+
+def test_a_step_earns_what_its_calls_pay_and_grade_is_not_asked():
+    env = ShopEnv()
+    agent = ScriptedAgent([calling("bid", amount=0.25), calling("bid", amount=1, ends=True), "3"])
+    batch = env.run_trial([{}], agent)
+    (episode,) = batch.rollouts[0].episodes
+    assert [step.reward for step in episode.steps] == [0.25, 1.0]
+    assert batch["final_rewards"] == [1.25] and episode.stop_reason == "done"
 
 
 def test_a_long_result_loses_its_middle():

@@ -2,7 +2,7 @@
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import EnvPool, TaskRow, check_row, check_rows, task_dataset
-from agentsgym.envs.function_tools import tool
+from agentsgym.envs.function_tools import Outcome, tool
 from agentsgym.envs.mcp_tools import McpTools
 from agentsgym.envs.registry import (
     UnknownEnvironment,
@@ -21,6 +21,7 @@ __all__ = [
     "EnvSettings",
     "McpTools",
     "MultistepEnv",
+    "Outcome",
     "TaskRow",
     "ToolEnv",
     "UnknownEnvironment",

@@ -4,6 +4,7 @@ import inspect
 import json
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -21,6 +22,22 @@ _MARK = "_is_tool"
 
 class ToolError(RuntimeError):
     """A call failed; the message is the answer that the model reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a tool returns that pays, or ends the episode.
+
+    Attributes:
+        text: the result that the model reads: a text, or anything else, which becomes JSON.
+        reward: what the call earns. The rewards of all calls of an action add up.
+        done: whether the episode is over; `grade` is not asked then. A reward of True is 1.0 and,
+            with `done`, a win; False is 0.0 and none.
+    """
+
+    text: Any
+    reward: float = 0.0
+    done: bool = False
 
 
 def tool(method: Method) -> Method:
@@ -56,8 +73,8 @@ class FunctionTool:
         self.schema = _schema(function, method)
         self.waits = inspect.iscoroutinefunction(function)
 
-    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
-        """The result of one call, as text."""
+    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> Outcome:
+        """What one call gives, with its result as text."""
         try:
             given = _arguments(self._function, self._method)(**arguments)
         except ValidationError as error:
@@ -66,7 +83,10 @@ class FunctionTool:
         result = self._function(*before, **given)
         if inspect.iscoroutine(result):
             result = in_time(result, seconds)
-        return result if isinstance(result, str) else json.dumps(plain(result), ensure_ascii=False)
+        outcome = result if isinstance(result, Outcome) else Outcome(result)
+        if isinstance(outcome.text, str):
+            return outcome
+        return replace(outcome, text=json.dumps(plain(outcome.text), ensure_ascii=False))
 
 
 def in_time(work: Coroutine[Any, Any, Any], seconds: float) -> Any:

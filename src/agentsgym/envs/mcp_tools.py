@@ -19,12 +19,14 @@ from functools import cached_property
 from typing import Any
 
 from agentsgym.envs.extras import ensure
-from agentsgym.envs.function_tools import ToolError, in_time, tool_loop
+from agentsgym.envs.function_tools import Outcome, ToolError, in_time, tool_loop
 from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError
 from agentsgym.types.text import error_text
 
 START_SECONDS = 30.0
+REWARD, DONE = "agentsgym/reward", "agentsgym/done"
+"""Keys of a result's `_meta`, which the model never reads: an `Outcome`'s reward and end."""
 _CLOSE_SECONDS = 10.0  # the package ends a program that stays within about 4
 _PING_SECONDS = 2.0
 _MOST_WORDS = 2000  # of a program's error output
@@ -40,6 +42,9 @@ class McpTools:
         url: a server's address, `http://127.0.0.1:8000/mcp`.
         variables: environment variables of the program, beside the package's few defaults.
         headers: what is sent to the server with each request, such as a key.
+        outcomes: whether the server may pay and end the episode, by `agentsgym/reward` and
+            `agentsgym/done` in the `_meta` of a result (see `Outcome`); otherwise these are
+            ignored, so that no server decides about a reward that nobody lets it decide about.
 
     Raises ConfigError without a server, MissingExtra without the package `mcp`.
     """
@@ -51,11 +56,13 @@ class McpTools:
         url: str | None = None,
         variables: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
+        outcomes: bool = False,
     ) -> None:
         if bool(command) == bool(url) or isinstance(command, str):
             raise ConfigError("McpTools needs either a command, as a list, or a url")
         ensure("mcp", "mcp")
         self._server = _Server(tuple(command), url, dict(variables or {}), dict(headers or {}))
+        self.outcomes = outcomes
         self._connection: _Connection | None = None
 
     @cached_property
@@ -110,8 +117,9 @@ class McpTool:
             },
         }
 
-    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> str:
-        """The text of the server's result. Raises ToolError if it is an error."""
+    def run(self, env: Any, state: Any, arguments: Mapping[str, Any], seconds: float) -> Outcome:
+        """The server's result as text, with what it pays if the server may. Raises ToolError if it
+        is an error."""
         name = self.schema["function"]["name"]
         session = self._server.session()
         try:
@@ -125,7 +133,8 @@ class McpTool:
         text = "\n".join(getattr(part, "text", f"[{part.type}]") for part in result.content)
         if result.isError:
             raise ToolError(text)
-        return text
+        paid = (result.meta or {}) if self._server.outcomes else {}
+        return Outcome(text, paid.get(REWARD, 0.0), paid.get(DONE, False))
 
 
 @dataclass(frozen=True, slots=True)

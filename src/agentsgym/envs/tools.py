@@ -9,11 +9,11 @@ from typing import Any
 from pydantic import Field
 
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.envs.function_tools import FunctionTool, ToolError, marked_tools
+from agentsgym.envs.function_tools import FunctionTool, Outcome, ToolError, marked_tools
 from agentsgym.envs.mcp_tools import McpTool, McpTools
 from agentsgym.envs.settings import EnvSettings
 from agentsgym.types import Answer, Message
-from agentsgym.types.foreign import scalar
+from agentsgym.types.foreign import checked_number, checked_truth, scalar
 from agentsgym.types.messages import ToolSchema
 from agentsgym.types.names import ConfigError, did_you_mean
 from agentsgym.types.text import cut, error_text
@@ -25,7 +25,7 @@ Tool = FunctionTool | McpTool
 
 class ToolEnv(MultistepEnv):
     """The agent calls tools, several in one action too, and reads their results; an answer without
-    a call ends the episode and is graded.
+    a call ends the episode and is graded. A tool that returns an `Outcome` may pay and end it, too.
 
     An author lists functions with type hints and docstrings in `tools`, or marks methods
     `(self, state, …)` with `@tool`, and overrides `_initialize_episode`, which returns a dict with
@@ -96,27 +96,40 @@ class ToolEnv(MultistepEnv):
                 info["win"] = grade
             return {**state, "results": []}, grade, True, info
         results, executed = [], 0
+        reward, info, done = 0.0, dict[str, Any](), False
         for call in action.calls:
-            try:
-                text = self._run(state, call["name"], call["arguments"])
-                executed += 1
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:  # an author's tool may raise anything
-                logger.debug("%s: the tool %s failed", self.name, call["name"], exc_info=True)
-                kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
-                text = f"Error: {kind}{error_text(error)}"
-            text = cut(text, self.config.result_characters)
-            results.append(Message("tool", text, name=call["name"]))
+            name = call["name"]
+            outcome, ran = _TOO_LATE if done else self._outcome(state, name, call["arguments"])
+            executed += ran
+            text = cut(outcome.text, self.config.result_characters)
+            results.append(Message("tool", text, name=name))
+            reward += checked_number(outcome.reward, f"the reward of the tool {name}")
+            if checked_truth(outcome.done, f"done of the tool {name}"):
+                done = True
+                if isinstance(scalar(outcome.reward), bool):
+                    info["win"] = outcome.reward
         if action.unread:
             results.append(Message("user", _said_of_unread(action)))
-        info = {"malformed": not action.calls, "metrics": action.metrics(executed)}
-        return {**state, "results": results}, 0.0, False, info
+        info |= {"malformed": not action.calls, "metrics": action.metrics(executed)}
+        return {**state, "results": results}, reward, done, info
 
-    def _run(self, state: dict[str, Any], name: str, arguments: Mapping[str, Any]) -> str:
-        if name not in self._tools:
-            raise ToolError(f"there is no tool {name!r}; {did_you_mean(name, self._tools)}")
-        return self._tools[name].run(self, state, arguments, self.config.tool_seconds)
+    def _outcome(
+        self, state: dict[str, Any], name: str, arguments: Mapping[str, Any]
+    ) -> tuple[Outcome, bool]:
+        """What a call gives, and whether that is a result; else it is an error."""
+        try:
+            if name not in self._tools:
+                raise ToolError(f"there is no tool {name!r}; {did_you_mean(name, self._tools)}")
+            return self._tools[name].run(self, state, arguments, self.config.tool_seconds), True
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # an author's tool may raise anything
+            logger.debug("%s: the tool %s failed", self.name, name, exc_info=True)
+            kind = "" if isinstance(error, ToolError) else f"{type(error).__name__}: "
+            return Outcome(f"Error: {kind}{error_text(error)}"), False
+
+
+_TOO_LATE = Outcome("Error: an earlier call ended the episode"), False
 
 
 def _said_of_unread(action: Answer) -> str:
