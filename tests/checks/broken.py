@@ -5,7 +5,7 @@ import threading
 import time
 from typing import Any, ClassVar
 
-from agentsgym import MultistepEnv, task_dataset
+from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.envs import EnvSettings
 
 WORDS = ["apple", "bread", "chair", "dress", "eagle", "flute"]
@@ -200,3 +200,95 @@ class PaysForTalking(SoundEnv):
 
     def _calculate_reward(self, state, actions, final_action, step_rewards):
         return max(sum(step_rewards), 0.9)
+
+
+class ListsItsWords(SoundEnv):
+    """Lists all words, and takes no other and none twice: what it lists is what is legal."""
+
+    def admissible_actions(self, state):
+        return [f"[{word}]" for word in WORDS if word not in state.get("tried", ())]
+
+    def _step_episode(self, session_id, state, action):
+        if action.strip() not in self.admissible_actions(state):
+            return {**state, "answer": "No guess."}, 0.0, False, {"malformed": True, "win": False}
+        tried = (*state.get("tried", ()), action.strip()[1:-1])
+        return super()._step_episode(session_id, {**state, "tried": tried}, action)
+
+
+class ListsWhatItRefuses(ListsItsWords):
+    """Lists words that it takes only once, also the second time."""
+
+    def admissible_actions(self, state):
+        return [f"[{word}]" for word in WORDS]
+
+    def _step_episode(self, session_id, state, action):
+        if action.strip()[1:-1] in state.get("tried", ()):
+            return {**state, "answer": "Again?"}, 0.0, False, {"malformed": True, "win": False}
+        return super()._step_episode(session_id, state, action)
+
+
+class ListsWhatCrashes(ListsItsWords):
+    """Lists a word that it can't take."""
+
+    def _step_episode(self, session_id, state, action):
+        if action == "[lemon]":
+            raise KeyError("lemon")
+        return super()._step_episode(session_id, state, action)
+
+
+class ListsTooFew(SoundEnv):
+    """Takes any word, and lists the first ones."""
+
+    def admissible_actions(self, state):
+        return [f"[{word}]" for word in WORDS[:6]]
+
+
+class AcceptsNonsense(ListsTooFew):
+    """Calls nothing malformed, as many an environment of another framework."""
+
+    def _step_episode(self, session_id, state, action):
+        state, reward, done, info = super()._step_episode(session_id, state, action)
+        return state, reward, done, {"win": info["win"]}
+
+
+class ForgetsAPlayersMove(ListsItsWords):
+    """Its own best player gives up, which is legal and in no list."""
+
+    def _step_episode(self, session_id, state, action):
+        if action == "[give up]":
+            return {**state, "answer": f"It was {state['word']}."}, 0.0, True, {"win": False}
+        return super()._step_episode(session_id, state, action)
+
+    def optimal_agent(self):
+        return ScriptedAgent(["[give up]"])
+
+
+class ListsOneTwice(ListsItsWords):
+    """Lists a word twice."""
+
+    def admissible_actions(self, state):
+        return [*super().admissible_actions(state), "[apple]"]
+
+    def _step_episode(self, session_id, state, action):
+        return SoundEnv._step_episode(self, session_id, state, action)
+
+
+class ListsNothing(ListsItsWords):
+    """Has no legal action, and asks for one."""
+
+    def admissible_actions(self, state):
+        return []
+
+
+class HasOtherNames(ListsItsWords):
+    """Also takes a word by its number, which is another wording of it: nothing is missing."""
+
+    def _step_episode(self, session_id, state, action):
+        number = action.strip().strip("[]")
+        if number.isdecimal() and int(number) < len(WORDS):
+            action = f"[{WORDS[int(number)]}]"
+        return super()._step_episode(session_id, state, action)
+
+    def _format_prompt(self, state, step):
+        numbers = "Or a number: [0], [1], [2], [3], [4], [5], [6]." if step == 0 else ""
+        return f"{super()._format_prompt(state, step)} {numbers}".strip()

@@ -20,6 +20,12 @@ CAUGHT_BY = {
     broken.WinsByListing: "list everything",
     broken.ObeysInjections: "hostile actions",
     broken.CrashesOnBinary: "hostile actions",
+    broken.ListsWhatItRefuses: "admissible actions",
+    broken.ListsWhatCrashes: "admissible actions",
+    broken.ListsTooFew: "admissible actions",
+    broken.ForgetsAPlayersMove: "admissible actions",
+    broken.ListsOneTwice: "admissible actions",
+    broken.ListsNothing: "admissible actions",
     broken.LeavesThreads: "clean-up",
     broken.LeavesFiles: "clean-up",
     broken.CannotClose: "clean-up",
@@ -47,6 +53,31 @@ def test_each_broken_environment_is_caught(env_class):
         report.raise_if_failed()
 
 
+@pytest.mark.parametrize("env_class", [broken.ListsItsWords, broken.HasOtherNames])
+def test_a_list_of_all_legal_actions_passes(env_class):
+    report = check_env(env_class, budget_seconds=10, only=["admissible actions"])
+    assert report.passed, report.to_text()
+    assert re.match(r"\d\d+ listed and \d\d+ other actions", report["admissible actions"].evidence)
+
+
+def test_an_environment_that_accepts_nonsense_is_warned_of():
+    report = check_env(broken.AcceptsNonsense, budget_seconds=10, only=["admissible actions"])
+    assert report.passed, report.to_text()
+    assert report.warnings == (
+        "no list is complete: 'nonsense 0' is not malformed, and is in none",
+    )
+
+
+def test_actions_are_tried_for_their_share_of_the_time():
+    """With no time left after the first state, the fewest are tried in two others; an environment
+    without lists takes none."""
+    report = check_env(broken.ListsItsWords, budget_seconds=0.01, only=["admissible actions"])
+    listed, others, states = map(int, re.findall(r"\d+", report["admissible actions"].evidence))
+    assert (listed <= 8 + 2 + 2, others <= 24 + 6 + 6, states) == (True, True, 3)
+    evidence = _evidence(broken.SoundEnv, "admissible actions")
+    assert evidence == "the environment lists no actions"
+
+
 def test_cheap_rewards_are_warned_of_but_do_not_fail():
     report = check_env(broken.PaysForTalking, budget_seconds=10)
     assert report.passed, report.to_text()
@@ -57,6 +88,15 @@ def test_the_evidence_names_what_happened():
     assert "raised: UnicodeEncodeError" in _evidence(broken.CrashesOnBinary, "hostile actions")
     assert "side by side" in _evidence(broken.SharesState, "interleaved")
     assert "random" in _evidence(broken.SeedsGlobally, "global randomness")
+    refused = _evidence(broken.ListsWhatItRefuses, "admissible actions")
+    assert re.fullmatch(r"after \[.*\], '\[\w+\]' is listed, but it is malformed", refused)
+    assert "'[lemon]' is listed, but it raises" in _evidence(
+        broken.ListsWhatCrashes, "admissible actions"
+    )
+    given_up = _evidence(broken.ForgetsAPlayersMove, "admissible actions")
+    assert given_up == "at the start, '[give up]' is accepted, but not listed"
+    assert "lists '[apple]' twice" in _evidence(broken.ListsOneTwice, "admissible actions")
+    assert "it lists none" in _evidence(broken.ListsNothing, "admissible actions")
     assert "1 of 2 evaluation tasks" in _evidence(broken.TrainsOnItsEvaluation, "tasks")
     assert re.search(r"wins (\d+) of \1 tasks", _evidence(broken.WinsByListing, "list everything"))
 

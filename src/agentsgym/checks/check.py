@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentsgym.checks.context import Context, Failed, Finding, Passed
-from agentsgym.checks.rules import determinism, episodes, scores, tasks
+from agentsgym.checks.rules import admissible, determinism, episodes, scores, tasks
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.envs.registry import make
@@ -27,6 +27,7 @@ CHECKS: dict[str, Callable[[Context], Passed]] = {
     "ending": episodes.ending,
     "clean-up": episodes.clean_up,
     "rewards": scores.rewards,
+    "admissible actions": admissible.admissible,
     "masks": tasks.masks,
     "hostile actions": scores.hostile_actions,
     "list everything": scores.listing,

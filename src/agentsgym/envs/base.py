@@ -203,7 +203,13 @@ class MultistepEnv:
         return None
 
     def admissible_actions(self, state: Any) -> Sequence[str] | None:
-        """Actions that make sense in a state; None if the environment does not list them."""
+        """All legal actions in a state, each once; None if the environment does not list them.
+
+        The list is a promise: an action in it is neither malformed nor an error, and any other
+        action that the environment would accept is another wording of one in it. So it leaves
+        nothing out that is legal but useless. It depends on what the agent may know: a wrong guess
+        is legal. `agentsgym check` looks for breaches by playing.
+        """
         return None
 
     def example_action(self, state: Any) -> str | None:

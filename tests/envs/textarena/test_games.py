@@ -129,3 +129,72 @@ def test_a_game_that_ends_without_a_word_gives_no_answer_in_a_trial():
     [rollout] = env.run_trial([task], ScriptedAgent(["?"])).rollouts
     assert rollout.episodes[0].stop_reason == "malformed"
     assert rollout.episodes[1].steps[0].observation.startswith("The episode is over.")
+
+
+def told(env, *actions, seed=3):
+    """The state after some actions, and whether each was malformed."""
+    state, malformed = env._initialize_episode("s", {"seed": seed}), []
+    for action in actions:
+        state, _, _, info = env._step_episode("s", state, action)
+        malformed.append(info["malformed"])
+    return state, malformed
+
+
+def test_a_number_that_was_guessed_is_not_listed_again():
+    env = make("TextArena/GuessTheNumber")
+    state, malformed = told(env, "[7]", "[7]")
+    assert malformed == [False, True]
+    numbers = [f"[{number}]" for number in range(1, 21)]
+    assert env.admissible_actions(state) == [one for one in numbers if one != "[7]"]
+
+
+def test_a_code_that_was_tried_is_not_listed_again():
+    env = make("TextArena/Mastermind")
+    state, _ = told(env, "[1 2 3 4]")
+    listed = env.admissible_actions(state)
+    assert "[1 2 3 4]" not in listed and len(listed) == 6 * 5 * 4 * 3 - 1
+
+
+def test_more_moves_than_can_be_listed_are_none():
+    env = make("TextArena/Mastermind", None, {"variant": "extreme"})
+    state, _ = told(env)
+    assert env.admissible_actions(state) is None and env.example_action(state)
+
+
+@pytest.mark.parametrize(
+    ("board", "ways"),
+    [
+        ([[2, 4, 2, 4], [0] * 4, [0] * 4, [0] * 4], ["[down]"]),
+        (
+            [[2, 2, 0, 0], [4, 0, 0, 0], [8, 0, 0, 0], [16, 0, 0, 0]],
+            ["[down]", "[left]", "[right]"],
+        ),
+    ],
+)
+def test_2048_lists_the_ways_that_change_the_board(board, ways):
+    env = make("TextArena/2048")
+    state, _ = told(env)
+    state.raw.state.game_state["board"] = board
+    assert env.admissible_actions(state) == ways
+
+
+def test_countdown_lists_what_gives_a_whole_number():
+    env = make("TextArena/Countdown")
+    state, _ = told(env)
+    state.raw.numbers = [6, 3]
+    assert env.admissible_actions(state) == [
+        *["[0 1 +]", "[0 1 -]", "[0 1 *]", "[0 1 /]"],
+        *["[1 0 +]", "[1 0 -]", "[1 0 *]"],
+    ]
+
+
+def test_a_wrong_guess_is_legal_where_no_player_could_know():
+    env = make("TextArena/Sudoku", None, {"error_allowance": 5})
+    state, _ = told(env, seed=4)
+    (r, c) = next((r, c) for r in range(9) for c in range(9) if state.raw.full_grid[r][c] != 1
+                  and not state.raw.state.game_state["board"][r][c])  # fmt: skip
+    wrong = f"[{r + 1} {c + 1} 1]"
+    assert wrong in env.admissible_actions(state)
+    state, malformed = told(env, wrong, "[0 0 1]", seed=4)
+    assert malformed == [False, True]
+    assert state.raw.state.game_state["board"][r][c] == 0

@@ -80,6 +80,14 @@ def test_the_same_card_three_times_is_no_set():
     assert reward == 0.0 and episode.stop_reason == "malformed"
 
 
+def test_a_disk_that_stays_on_its_tower_is_no_move():
+    game = bare("TowerOfHanoi-v0-raw")
+    game.step("[A A]")
+    assert game.state.error_count == 0
+    _, episode = played("TowerOfHanoi", ["[A A]", "[AB]"], max_steps_per_episode=2)
+    assert [step.malformed for step in episode.steps] == [True, False]
+
+
 def test_bandit_pays_the_worst_button_best_and_ours_the_best():
     def paid(choose):
         game = bare("Bandit-v0-raw")

@@ -30,7 +30,8 @@ class TextArenaEnv(SeedTasks):
 
     `task_data` is `{"seed": int}`. The last `[...]` of an action is its move. The game pays at its
     end; if `max_steps_per_episode` ends it earlier, it pays the game's own measure of progress.
-    A move that the game calls invalid counts as malformed.
+    A move that the game calls invalid counts as malformed, unless only the solution shows that it
+    is wrong: a mine, a letter, a digit.
     """
 
     game: ClassVar[ArenaGame]
@@ -72,14 +73,15 @@ class TextArenaEnv(SeedTasks):
     def _step_episode(
         self, session_id: str, state: Play, action: str
     ) -> tuple[Play, float, bool, dict[str, Any]]:
-        before = state.done
-        state.step(last_move(action))
+        before, move = state.done, last_move(action)
+        fair = self.game.guesses and move.upper() in (moves(self.game.name, state.raw) or ())
+        state.step(move)
         reward = 0.0 if before or state.reward is None else state.reward
-        info: dict[str, Any] = {"malformed": state.malformed, "move": state.move}
+        info: dict[str, Any] = {"malformed": state.malformed and not fair, "move": state.move}
         if self.game.wins:
             info["win"] = state.reward == 1.0
         if state.done:
-            info |= {"stop_reason": _stop_reason(state, self.game), "message": state.reason}
+            info |= {"stop_reason": _stop_reason(info), "message": state.reason}
         return state, reward, state.done, info
 
     def _calculate_reward(
@@ -88,8 +90,8 @@ class TextArenaEnv(SeedTasks):
         """The sum, plus the game's own measure of progress if a limit ended the game."""
         return sum(step_rewards) + (0.0 if state.done else state.progress())
 
-    def admissible_actions(self, state: Play) -> list[str]:
-        """All moves of the right form; see `moves`."""
+    def admissible_actions(self, state: Play) -> list[str] | None:
+        """All legal moves; see `moves`."""
         return moves(self.game.name, state.raw)
 
     def example_action(self, state: Play) -> str:
@@ -150,10 +152,8 @@ class TextArenaEnv(SeedTasks):
         self.config = self.config.model_copy(update={"max_steps_per_episode": steps})
 
 
-def _stop_reason(state: Play, game: ArenaGame) -> str:
-    if game.wins and state.reward == 1.0:
-        return "win"
-    return "malformed" if state.malformed else "done"
+def _stop_reason(info: Mapping[str, Any]) -> str:
+    return "win" if info.get("win") else "malformed" if info["malformed"] else "done"
 
 
 def _define(game: ArenaGame) -> type[TextArenaEnv]:

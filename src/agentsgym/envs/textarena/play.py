@@ -4,6 +4,7 @@ import contextlib
 import copy
 import importlib
 import io
+import itertools
 import json
 import re
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, spoken
 from agentsgym.envs.randomness import GlobalRandomness
-from agentsgym.envs.textarena.games import ArenaGame, moves
+from agentsgym.envs.textarena.games import ArenaGame, legal_moves
 from agentsgym.types.foreign import checked_number
 
 MAX_MOVE_CHARACTERS = 64
@@ -165,9 +166,9 @@ def example_move(play: Play) -> str:
     Moves are trial on copies of the game. Crosswords and Sudoku accept only right letters and
     digits, so in these two games the example fills one cell.
     """
-    listed = moves(play.game.name, play.raw)
+    listed = list(itertools.islice(legal_moves(play.game.name, play.raw), MAX_TRIALS))
     accepted = ""
-    for move in listed[:MAX_TRIALS]:
+    for move in listed:
         trial = copy.deepcopy(play)
         trial.step(move)
         if not trial.malformed:
@@ -211,9 +212,11 @@ def _admissible(name: str, move: str) -> str:
 
     Set accepts the same card three times as a set, so that `[1, 1, 1]` scores at every turn. 2048
     takes the last word of any sentence that is a direction or one of the letters w, a, s and d, so
-    that "What's your move?" moves down.
+    that "What's your move?" moves down. TowerOfHanoi moves a disk onto its own tower.
     """
     if name == "2048" and not _is_one_direction(move):
+        return ""
+    if name == "TowerOfHanoi" and len({*"ABC"} & {*move.upper()}) < 2:
         return ""
     if name == "Set":
         cards = [card.strip() for card in move.strip("[]").split(",")]
