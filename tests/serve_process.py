@@ -7,6 +7,7 @@ import time
 import httpx
 
 from agentsgym.generation.serving.listening import ServerThread
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
 
@@ -14,8 +15,9 @@ from agentsgym.runs.settings import ModelSettings
 class Served:
     """The application of a model in a thread."""
 
-    def __init__(self, folder, **options):
-        self.engine = load_engine(ModelSettings(path=str(folder), dtype="float32"), 16)
+    def __init__(self, folder, *, cache_gib=None, **options):
+        settings = EngineSettings(capacity=16, cache_gib=cache_gib)
+        self.engine = load_engine(ModelSettings(path=str(folder), dtype="float32"), settings)
         app, self.batcher = application(self.engine, "m", max_model_len=400, **options)
         self.server = ServerThread(app)
         self.url = self.server.url

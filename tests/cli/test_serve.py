@@ -40,6 +40,7 @@ def test_what_cannot_be_served_is_one_sentence(arguments, message):
         (["m", "--host", "0.0.0.0"], "others can reach the server"),
         (["m", "--key-env", "NOT_SET_HERE"], "set the environment variable NOT_SET_HERE"),
         (["m", "--dtype", "int3"], "model.dtype must be"),
+        (["m", "--cache-gib", "-1"], "engine.cache_gib must be"),
         (["tiny"], "'tiny' is made by a training"),
         (["builtin:nothing"], "there is no model 'builtin:nothing'"),
     ],

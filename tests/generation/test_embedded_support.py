@@ -61,6 +61,27 @@ def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
         EmbeddedEngine(model, tokenizer)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_models_are_compared_in_float32(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Packed passes that differ by less than 16 bits round are found in any dtype. The memory is
+    told for the model's own, and no pass has a copy of all weights."""
+    model = build_model().to(dtype)
+    itemsize = next(model.parameters()).itemsize
+    assert EmbeddedEngine(model, tokenizer)._caches._token_bytes == 2 * 2 * 2 * 8 * itemsize
+    usual = model.model.norm.forward
+
+    def other(states: Any) -> Any:
+        packed = model.config._attn_implementation == ATTENTION_NAME
+        return usual(states) * (1.003 if packed else 1.0)
+
+    model.model.norm.forward = other
+    with pytest.raises(UnsupportedModelError, match=r"relative difference 0\.00[12]\d*\)"):
+        EmbeddedEngine(model, tokenizer)
+    assert {weight.dtype for weight in model.parameters()} == {dtype}
+
+
 def test_a_device_without_memory_is_no_model_without_support(tokenizer: Any) -> None:
     """The model works by itself, and the device has no memory left for the packed pass."""
     model = build_model()

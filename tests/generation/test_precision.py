@@ -10,7 +10,7 @@ import torch
 from generation_helpers import assert_exact, build_model, play
 
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.generation.embedded.precision import ModelCopy, resolve_dtype
+from agentsgym.generation.embedded.precision import ModelCopy, exactly, resolve_dtype
 from agentsgym.types import WeightUpdate
 
 BF16 = torch.bfloat16
@@ -55,6 +55,21 @@ def test_forward_passes_that_a_trainer_replaced_are_not_copied(
 
     trained.forward = MethodType(refuse, trained)
     play(EmbeddedEngine(trained, tokenizer, dtype=BF16), 2, 2)
+
+
+def test_passes_in_float32_cast_a_weight_for_the_operator_that_reads_it(trained: Any) -> None:
+    ids = torch.tensor([[3, 4, 5]])
+    model = trained.bfloat16()
+    with torch.no_grad(), exactly(model, ids.device):
+        assert model.lm_head.weight.dtype == torch.float32  # and of weights nothing else is said
+        exact = model(input_ids=ids).logits
+        with torch.autocast("cpu", BF16):
+            torch.testing.assert_close(model(input_ids=ids).logits, exact)
+    assert model.lm_head.weight.dtype == BF16
+    with torch.no_grad():
+        rounded = model(input_ids=ids).logits
+        torch.testing.assert_close(model.float()(input_ids=ids).logits, exact)
+    assert not torch.equal(rounded.float(), exact)
 
 
 def test_tied_weights_stay_tied_and_weights_in_few_bits_are_shared() -> None:

@@ -168,6 +168,14 @@ def test_a_bad_request_gets_a_sentence_and_the_next_one_an_answer(served, name):
     assert served.post().status_code == 200
 
 
+def test_keys_and_values_have_a_budget(serve):
+    """Two blocks of 32 tokens, 256 bytes each."""
+    served = serve(cache_gib=64 * 256 / 2**30)
+    answer = served.post(prompt=[5] * 60, max_tokens=5)
+    assert answer.status_code == 400 and "64 tokens (engine.cache_gib)" in answer.text
+    assert served.post(prompt=[5] * 60, max_tokens=4).status_code == 200
+
+
 def test_bodies_that_are_no_json_and_other_routes_are_refused(served):
     for content in (b"", b"{", b"[1]", b"\xff"):
         answer = httpx.post(f"{served.url}/v1/completions", content=content)

@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.precision import ModelCopy
+from agentsgym.generation.settings import EngineSettings
 from agentsgym.generation.vllm.launcher import LaunchFailed
 from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.runs import (
@@ -134,7 +135,8 @@ def test_an_adapter_of_the_embeddings_is_merged_as_it_computes(
     model.save_pretrained("adapter", save_embedding_layers=False)
     expected = logits_of(exact("adapter"))
     torch.testing.assert_close(expected, logits_of(model), atol=1e-4, rtol=1e-4)
-    engine = load_engine(ModelSettings(path="adapter", dtype="float32"), 2, trust=True)
+    settings = ModelSettings(path="adapter", dtype="float32")
+    engine = load_engine(settings, EngineSettings(capacity=2), trust=True)
     torch.testing.assert_close(logits_of(engine.model), expected, atol=1e-4, rtol=1e-4)
     path = merge_adapter(Path("adapter"), Path("whole"), trust=True)
     torch.testing.assert_close(logits_of(exact(path)), expected, atol=1e-4, rtol=1e-4)

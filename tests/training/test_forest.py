@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
-from agentsgym.generation.embedded.attention import LayerAttention
+from agentsgym.generation.embedded.attention import ATTENTION_NAME, LayerAttention
 from agentsgym.training.loss import forest
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.forest import Forest, by_prefix, cuts
@@ -195,6 +195,21 @@ def test_training_in_its_kinds(make_trainer, tiny_llama, monkeypatch, kind):
     rollouts = Cell(tiny_llama, train_on="steps", off_policy=False).for_trainer()["rollouts"]
     trainer.weigh_rollouts([rollouts])
     assert close(gradients(trainer, rollouts, monkeypatch), 0.05 if kind == "bf16" else 1e-5)
+
+
+@pytest.mark.parametrize("options", [{"bf16": False}, {"bf16": True}], ids=["float32", "bf16"])
+def test_forests_are_compared_with_rows_in_float32(make_trainer, tiny_llama, caplog, options):
+    """A difference that bfloat16 would hide keeps a model from forests."""
+    usual = tiny_llama.model.norm.forward
+
+    def other(states):
+        packed = tiny_llama.config._attn_implementation == ATTENTION_NAME
+        return usual(states) * (2.0 if packed else 1.0)  # of logits near 0.1
+
+    for forward, shares in ((usual, True), (other, False)):
+        tiny_llama.model.norm.forward = forward
+        trainer = make_trainer(model=tiny_llama, **options)
+        assert trainer.loss.scorer._can_share(trainer.model) == shares, caplog.text
 
 
 TREES = st.lists(

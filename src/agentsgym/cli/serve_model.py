@@ -10,7 +10,7 @@ from agentsgym.cli.console import out, quiet_libraries
 from agentsgym.cli.options import TrustOption
 from agentsgym.cli.players import model_in
 from agentsgym.envs.extras import ensure
-from agentsgym.generation.settings import read_key
+from agentsgym.generation.settings import EngineSettings, read_key
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.serve_model import application, load_engine
 from agentsgym.runs.settings import ModelSettings
@@ -38,6 +38,10 @@ def serve_model(
         str | None, typer.Option(metavar="NAME", help="The model's name for clients [MODEL].")
     ] = None,
     capacity: Annotated[int, typer.Option(min=1, help="Requests that are sampled at once.")] = 64,
+    cache_gib: Annotated[
+        float | None,
+        typer.Option(help="GiB that keys and values take, as engine.cache_gib [most free memory]."),
+    ] = None,
     dtype: Annotated[
         str, typer.Option(help="auto, float32, bfloat16 or float16, as model.dtype.")
     ] = "auto",
@@ -76,13 +80,14 @@ def serve_model(
     run = RunDirectory(Path(model))
     path = str(model_in(run)) if run.is_run() else model
     settings = read(ModelSettings, {"path": path, "dtype": dtype}, "model.")
+    sampling = read(EngineSettings, {"capacity": capacity, "cache_gib": cache_gib}, "engine.")
     quiet_libraries()
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
     name = served_model_name or model
-    engine = load_engine(settings, capacity, trust=trust)
+    engine = load_engine(settings, sampling, trust=trust)
     app, batcher = application(engine, name, root=path, key=key, max_model_len=max_model_len)
 
     def tell(address: str) -> None:

@@ -20,6 +20,7 @@ from agentsgym.generation.embedded.batch import RowTable, sample_tokens
 from agentsgym.generation.embedded.compatibility import check_causal, tolerance_of
 from agentsgym.generation.embedded.forward import is_of_device
 from agentsgym.generation.embedded.in_process import InProcessEngine
+from agentsgym.generation.embedded.precision import exactly
 from agentsgym.types.rows import Ints
 
 _LENGTHS = (11, 7)
@@ -153,9 +154,10 @@ class PlainEngine(InProcessEngine):
         check_causal(model)
 
     def _prepare(self) -> None:
-        self.cached = reads_exactly(
-            self.model, self._vocabulary, self.device, tolerance_of(self.model)
-        )
+        with exactly(self.model, self.device):
+            self.cached = reads_exactly(
+                self.model, self._vocabulary, self.device, tolerance_of(self.model)
+            )
         self._reader = Reader(self.model, self.cached, self.device)
 
     def release(self, session_ids: Sequence[str]) -> None:

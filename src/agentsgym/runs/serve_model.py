@@ -16,7 +16,7 @@ _UNBOUNDED = 131_072
 """The context of a model that names no longest one."""
 
 
-def load_engine(model: ModelSettings, capacity: int, *, trust: bool = False) -> Any:
+def load_engine(model: ModelSettings, engine: EngineSettings, *, trust: bool = False) -> Any:
     """An engine of this process over a model, an adapter merged into its base; on a GPU if there is
     one. Raises ConfigError for a model that cannot be loaded."""
     if model.path == TINY:
@@ -26,7 +26,7 @@ def load_engine(model: ModelSettings, capacity: int, *, trust: bool = False) -> 
     whole = merged(policy.model) if is_adapted(policy.model) else policy.model
     whole = whole.to(device).eval()
     parts = EngineParts(model=lambda: whole, tokenizer=lambda: policy.tokenizer)
-    return make_engine(EngineSettings(capacity=capacity), parts, training=False)
+    return make_engine(engine, parts, training=False)
 
 
 def application(

@@ -16,6 +16,7 @@ from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.generation.embedded.forward import is_of_device, plan_pass, run_pass
 from agentsgym.generation.embedded.kv_cache import KVMemory
+from agentsgym.generation.embedded.precision import HALF, exactly, is_half
 from agentsgym.generation.models import UnsupportedModelError, rope_parameters
 from agentsgym.types import SamplingParams
 
@@ -23,8 +24,8 @@ _LAYER_TYPES = {"full_attention", "sliding_attention"}
 _LENGTHS = (7, 4)
 _FIRST_READ = 4
 _WINDOW = 3  # shorter than what the second pass reads, and than the first
-_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
-_LOW_PRECISION = 0.1
+_TOLERANCE = {torch.float64: 1e-6} | dict.fromkeys((torch.float32, *HALF), 1e-3)
+_QUANTIZED = 0.1
 
 
 def check_supported(model: Any) -> None:
@@ -69,13 +70,18 @@ def check_exact(model: Any, layers: int, vocabulary: int, device: torch.device) 
     bytes of a token's keys and values.
 
     Two sequences are read, one in two chunks; `model` is in evaluation mode, without gradients.
-    Sliding windows are narrowed for these passes, so that the sequences are longer.
+    Sliding windows are narrowed for these passes, so that the sequences are longer. They are
+    compared in float32, and a model in 16 bits then reads them once as it is.
     """
     sequences = [(np.arange(1, n + 1) * 7919 * n) % vocabulary for n in _LENGTHS]
     with narrow_windows(model, _WINDOW):
-        plain = [_plain_logits(model, ids, device) for ids in sequences]
+        with exactly(model, device):
+            plain = [_plain_logits(model, ids, device) for ids in sequences]
         try:
-            ours, token_bytes = _packed_logits(model, layers, sequences, device)
+            with exactly(model, device):
+                ours, token_bytes = _packed_logits(model, layers, sequences, device)
+            if is_half(model):
+                _, token_bytes = _packed_logits(model, layers, sequences, device)
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if is_of_device(error):
                 raise
@@ -122,9 +128,10 @@ def narrow_windows(model: Any, window: int) -> Iterator[None]:
 
 
 def tolerance_of(model: Any) -> float:
-    """That of the coarsest numbers in the model: some of its parts may be of another dtype."""
+    """That of passes `exactly` made with the coarsest numbers in the model: some of its parts may
+    be of another dtype."""
     dtypes = {parameter.dtype for parameter in model.parameters()}
-    return max(_TOLERANCE.get(dtype, _LOW_PRECISION) for dtype in dtypes)
+    return max(_TOLERANCE.get(dtype, _QUANTIZED) for dtype in dtypes)
 
 
 def _plain_logits(model: Any, ids: Any, device: torch.device) -> Tensor:

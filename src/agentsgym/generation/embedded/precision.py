@@ -1,5 +1,6 @@
-"""The dtype in which a model computes: bfloat16 where the hardware multiplies it, else float32; and
-a copy of a model in lower precision, from which an engine samples while the model is trained.
+"""The dtype in which a model computes: bfloat16 where the hardware multiplies it, else float32; a
+copy of a model in lower precision, from which an engine samples while the model is trained; and
+passes of such a model in float32, which show errors that rounding would hide.
 
 Training in bfloat16 keeps float32 weights and casts them in every pass (autocast). A pass that
 decodes reads few tokens, so casting would cost as much as the pass itself: measured on SmolLM2 with
@@ -8,12 +9,18 @@ decodes reads few tokens, so casting would cost as much as the pass itself: meas
 
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+HALF = (torch.bfloat16, torch.float16)
+"""The dtypes of 16 bits."""
 
 
 def resolve_dtype(name: str = "auto", device: torch.device | str | None = None) -> torch.dtype:
@@ -95,3 +102,41 @@ def _restore_forward(model: Any) -> None:
         for name, value in vars(module).items():
             if name.startswith(("_forward_", "_backward_")) and isinstance(value, dict):
                 value.clear()
+
+
+def is_half(model: Any) -> bool:
+    """Whether weights of the model have 16 bits."""
+    return any(weight.dtype in HALF for weight in model.parameters())
+
+
+def exactly(model: Any, device: torch.device) -> AbstractContextManager[Any]:
+    """A context in which `model` computes in float32 if it has weights in 16 bits."""
+    return InFloat32(device.type) if is_half(model) else nullcontext()
+
+
+class InFloat32(TorchFunctionMode):
+    """Within it, operators on the device `kind` compute in float32 what would be in 16 bits.
+
+    Weights stay as they are and are cast for the operator that reads them, so that a pass needs no
+    copy of the model.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._autocast = torch.autocast(kind, enabled=False)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        # A weight's shape or dtype needs no cast, a few rows of it none of the others.
+        if func is not embedding and getattr(func, "__name__", "") != "__get__":
+            args, kwargs = tree_map(_widened, (args, kwargs))
+        with self._autocast:
+            return _widened(func(*args, **kwargs or {}))
+
+
+def _widened(value: Any) -> Any:
+    """A tensor in 16 bits, or its dtype, in float32; anything else as it is."""
+    if isinstance(value, Tensor) and value.dtype in HALF:
+        return value.float()
+    return torch.float32 if isinstance(value, torch.dtype) and value in HALF else value

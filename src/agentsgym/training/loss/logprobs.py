@@ -2,17 +2,19 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import DistributedType
 from torch import nn
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import narrow_windows, tolerance_of, unpackable
 from agentsgym.generation.embedded.forward import is_of_device
+from agentsgym.generation.embedded.precision import InFloat32
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
@@ -33,6 +35,8 @@ from agentsgym.types import StepSpan
 from agentsgym.types.rows import Ints
 
 logger = logging.getLogger(__name__)
+
+_SHARDED = (DistributedType.FSDP, DistributedType.DEEPSPEED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,20 +244,25 @@ class Scorer:
         return not reason
 
     def _difference(self, model: nn.Module, plain: Any) -> str:
-        """What is wrong with log-probabilities in a forest; "" if nothing."""
+        """What is wrong with log-probabilities in a forest; "" if nothing. Those of a model that is
+        whole are compared in float32."""
         vocabulary = plain.config.get_text_config().vocab_size
         rows, shared = forest.by_prefix(list(_branching_rows(vocabulary)))
+        mixed = self.accelerator.mixed_precision != "no"
+        sharded = self.accelerator.distributed_type in _SHARDED
+        widened = mixed and not sharded
+        exact = InFloat32(self.accelerator.device.type) if widened else nullcontext()
         try:
-            with self.reading(model, tree := Forest(rows, shared)):
+            with exact, self.reading(model, tree := Forest(rows, shared)):
                 ours = self.forward(model, tree).logps
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if is_of_device(error):
                 raise
             return f"it does not run with packed attention ({error})"
-        expected = self.forward(model, self._padded(rows)).logps
+        with exact:
+            expected = self.forward(model, self._padded(rows)).logps
         gap = float((ours - expected).abs().max() / (1 + expected.abs().max()))
-        exact = self.accelerator.mixed_precision == "no"
-        if gap > (tolerance_of(plain) if exact else 0.1):
+        if gap > (0.1 if mixed and sharded else tolerance_of(plain)):
             return f"log-probabilities would differ by {gap:.2g} of their size"
         return ""
 
