@@ -180,3 +180,36 @@ def test_running_out_of_memory_in_a_growth_loses_nothing(
     for name, result in drain(engine).items():
         assert len(result.token_ids) == (60 if name == "a" else 40)
         assert_exact(model, contexts[name], result)
+
+
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_nan_in_a_session_ends_that_session_alone(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch, in_blocks: bool
+) -> None:
+    """It reads a token without numbers, in the pass in which others copy what it has read before.
+    Then another session has its place, and those that are open have kept their caches."""
+    model = build_model()
+    model.model.embed_tokens.weight.data[95] = torch.nan
+    model.lm_head.weight.data[95] = 0.0  # so the others do not sample it
+    prompt = [3, 4, 5, 6] * 11
+    games = {"bad": [*prompt, 7], "a": [*prompt, 8], "b": [*prompt, 9, 10]}
+    params = SamplingParams(max_tokens=4, temperature=0.0)
+    engine = EmbeddedEngine(model, tokenizer, stop_token_ids=[], capacity=3)
+    engine = paged(engine, monkeypatch) if in_blocks else engine
+
+    def ask(contexts: dict[str, list[int]]) -> None:
+        engine.submit([GenerationRequest(name, ids, params) for name, ids in contexts.items()])
+        for name, result in drain(engine).items():
+            if 95 in contexts[name]:
+                assert result.error == f"session {name!r}: the model's logits are not finite"
+            else:
+                assert_exact(model, contexts[name], result, temperature=0.0)
+                games[name] = [*contexts[name], *result.token_ids]
+
+    ask({"bad": games["bad"]})
+    ask({"bad": [*games["bad"], 95, 7], "a": games["a"], "b": games["b"]})
+    assert engine.stats.extra["shared_prefix_tokens"] == 2 * len(prompt)
+    reused = engine.stats.extra["reused_tokens"]
+    assert all(bool(plane.isfinite().all()) for plane in engine._caches.memory.planes)
+    ask({"a": [*games["a"], 11], "b": [*games["b"], 12], "new": [13] * 90})
+    assert engine.stats.extra["reused_tokens"] - reused == (44 + 1 + 3) + (44 + 2 + 3)

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+import torch
 from generation_helpers import ask, build_model, drain, play, requests
 
 from agentsgym.generation import EmbeddedEngine
@@ -105,3 +106,28 @@ def test_observations_are_read_by_graphs_and_new_weights_are_captured_anew(
         engine.reset()
         again = ask(engine, [GenerationRequest("s", [5] * 40, params)])["s"].token_ids
         assert again == first
+
+
+def test_nan_in_a_graph_ends_its_session_alone(tokenizer: Any) -> None:
+    """What a row reads less than others of its pass is padding, and NaN where the row is."""
+    model = build_model()
+    model.model.embed_tokens.weight.data[95] = torch.nan
+    with SimGPU() as gpu:
+        engine = EmbeddedEngine(model.to("cuda"), tokenizer, stop_token_ids=[], capacity=2)
+        params = SamplingParams(max_tokens=2)
+        first = {"bad": [5] * 20, "good": [6] * 20}
+        batch = [GenerationRequest(name, ids, params) for name, ids in first.items()]
+        played = {name: result.token_ids for name, result in ask(engine, batch).items()}
+        turn = {"bad": [95], "good": [7] * 8}
+        batch = [
+            GenerationRequest(name, [*first[name], *played[name], *ids], params)
+            for name, ids in turn.items()
+        ]
+        graphs = gpu.launches["graph"]
+        results = ask(engine, batch)
+        assert gpu.launches["graph"] == graphs + 2
+        assert "not finite" in str(results["bad"].error)
+        assert results["good"].error is None
+        engine.reset()
+        again = ask(engine, batch[1:])
+        assert again["good"].token_ids == results["good"].token_ids

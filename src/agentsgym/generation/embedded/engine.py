@@ -128,8 +128,7 @@ class EmbeddedEngine(InProcessEngine):
             self._append(rows, sampled)
 
     def _fail(self, session_id: str, reason: str) -> None:
-        """Close a request with an error. No cache is kept: one may hold NaN, which masks do not
-        stop, as 0 x NaN is NaN."""
+        """Close a request with an error. Its keys and values may be NaN, which must not be left to
+        another session: masks do not stop it."""
         super()._fail(session_id, reason)
-        self._caches.forget(session_id)
-        self.reset()
+        self._caches.wipe(session_id)

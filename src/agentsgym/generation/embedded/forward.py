@@ -162,11 +162,7 @@ def run_pass(
     positions = np.arange(len(rows)) + np.repeat(plan.starts - (ends - plan.chunks), plan.chunks)
     packed = np.stack((table.tokens[rows, positions], positions, *memory.address(rows, positions)))
     ids, position_ids, blocks, places = torch.from_numpy(packed).to(device).unbind()
-    cache = PassCache(memory, blocks, places)
-    if len(plan.copies):
-        copied, length = memory.copied(plan.copies)
-        sources, takers = torch.from_numpy(copied).to(device).unbind()
-        cache.copy(sources, takers, length)
+    copies = memory.copies(plan.copies, device) if len(plan.copies) else None
     last = (ends - 1)[plan.finished]
     keep: int | Tensor = 0  # all
     if len(last) < len(rows):
@@ -174,7 +170,7 @@ def run_pass(
     output = model(
         input_ids=ids[None],
         position_ids=position_ids[None],
-        past_key_values=cache,
+        past_key_values=PassCache(memory, blocks, places, copies),
         use_cache=True,
         logits_to_keep=keep,
         packed_groups=list(_groups(plan, memory, device)),
@@ -191,7 +187,7 @@ def _groups(plan: PassPlan, memory: KVMemory, device: torch.device) -> Iterator[
     for bucket in np.split(np.arange(len(plan.rows)), edges):
         rows, starts, chunks = (c[bucket] for c in (plan.rows, plan.starts, plan.chunks))
         if memory.paged:
-            yield BlockGroup(memory.table[rows], memory.block, starts, chunks, first, device)
+            yield BlockGroup(memory.read_by(rows), memory.block, starts, chunks, first, device)
         elif plan.buckets[bucket[0]] < 0:
             yield FamilyGroup(rows, starts, int(plan.prefixes[bucket[0]]), first, length, device)
         else:

@@ -122,7 +122,8 @@ class Graph:
         for name in ("temperature", "top_k", "top_p"):
             given[name][:n] = getattr(table, name)[rows]
         blocks = given["table"].reshape(self._rows, -1)
-        names = self._memory.table[rows, : blocks.shape[1]]
+        names = self._memory.read_by(rows)[:, : blocks.shape[1]]
+        blocks[:n] = names[:, :1]
         blocks[:n, : names.shape[1]] = names
         self._device.copy_(self._host, non_blocking=True)
         self._graph.replay()
@@ -157,7 +158,10 @@ class Graphs:
         parts = list(_parts(plan))
         if any(rows * width > MOST_TOKENS and width > 1 for _, (rows, width, _) in parts):
             return None
-        memory.copy(plan.copies)
+        if len(plan.copies):
+            copies = memory.copies(plan.copies, memory.planes[0].device)
+            for plane in memory.planes:
+                copies.make(plane)
         ids = np.zeros(len(plan.rows), np.int64)
         logprobs = np.zeros(len(plan.rows))
         for part, shape in parts:

@@ -37,7 +37,7 @@ class KVMemory:
     `planes` are 2 x layers tensors [blocks, kv_heads, tokens, head_dim] (keys at even, values at
     odd indices). A block is a whole row, so that attention reads rows as they lie; or, if the
     memory is `paged`, BLOCK tokens, and `table` [rows, n] names those of each row, 0 where it needs
-    none yet. Block 0 is then nobody's: passes of a fixed size write there what nobody reads.
+    none yet. Block 0 is then nobody's: passes of a fixed size write there what no row reads.
 
     Planes are made when the first key arrives, which determines their shape and dtype. They are
     separate, so that a resize holds at most one of them twice; if one fails, all must be dropped
@@ -110,21 +110,30 @@ class KVMemory:
             return rows, positions
         return self.table[rows, positions // BLOCK], positions % BLOCK
 
-    def copied(self, copies: Ints) -> tuple[Ints, int]:
-        """What `copies` [m, 3] of (source row, target row, tokens) are in blocks: [2, n] of sources
-        and targets, of which as many tokens are copied."""
-        if not self.paged:
-            return copies[:, :2].T.copy(), int(copies[:, 2].max())
-        pairs = zip(copies[:, :2], blocks_of(copies[:, 2]), strict=True)
-        return np.concatenate([self.table[rows, :count] for rows, count in pairs], 1), BLOCK
+    def read_by(self, rows: Ints) -> Ints:
+        """The blocks [n, most] that `rows` [n] read together, their first ones where they have no
+        more: another's may hold NaN, which masks do not stop, as 0 x NaN is NaN."""
+        blocks = self.table[rows]
+        return np.where(blocks > 0, blocks, blocks[:, :1])
 
-    def copy(self, copies: Ints) -> None:
-        """Make `copies` [m, 3] in all layers."""
-        if len(copies):
-            blocks, tokens = self.copied(copies)
-            sources, targets = torch.from_numpy(blocks).to(self.planes[0].device).unbind()
+    def copies(self, copies: Ints, device: torch.device) -> "Copies":
+        """`copies` [m, 3] of (source row, target row, tokens), m > 0, in blocks."""
+        if not self.paged:
+            return Copies(copies, device)
+        parts = []
+        for source, target, tokens in copies:
+            blocks = self.table[[source, target], : blocks_of(tokens)]
+            left = tokens - BLOCK * np.arange(blocks.shape[1])
+            parts.append(np.stack((*blocks, np.minimum(left, BLOCK)), 1))
+        return Copies(np.concatenate(parts), device)
+
+    def wipe(self, row: int) -> None:
+        """Set a row's keys and values to 0."""
+        blocks = self.table[row] if self.paged else np.array([row])
+        if self.planes:
+            index = torch.from_numpy(blocks).to(self.planes[0].device)
             for plane in self.planes:
-                plane[targets, :, :tokens] = plane[sources, :, :tokens]
+                plane.index_fill_(0, index, 0)
 
     def of_layer(self, layer: int, like: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of one layer, for states like `like` and `values` [1, kv_heads, n, dim].
@@ -180,42 +189,46 @@ def free_bytes(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+class Copies:
+    """Copies [m, 3] of (source block, target block, number of its first tokens)."""
+
+    def __init__(self, copies: Ints, device: torch.device) -> None:
+        self._tokens = int(copies[:, 2].max())
+        packed = torch.from_numpy(copies.T.copy()).to(device)
+        self._sources, self._targets, counts = packed.unbind()
+        places = torch.arange(self._tokens, device=device)
+        self._copied = (places < counts[:, None])[:, None, :, None]
+
+    def make(self, plane: Tensor) -> None:
+        """Make them in a plane; what a target holds beyond them stays."""
+        new, old = (plane[at, :, : self._tokens] for at in (self._sources, self._targets))
+        plane[self._targets, :, : self._tokens] = torch.where(self._copied, new, old)
+
+
 class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
     """The cache that the model's attention layers write to: one pass's view of the memory.
 
-    A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim].
+    A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim]. Rows may
+    copy what others read in it.
     """
 
-    def __init__(self, memory: KVMemory, blocks: Tensor, places: Tensor) -> None:
+    def __init__(
+        self, memory: KVMemory, blocks: Tensor, places: Tensor, copies: Copies | None = None
+    ) -> None:
         super().__init__(layers=[])
-        self.memory = memory
-        self.blocks = blocks
-        self.places = places
-        self.copy_from: Tensor | None = None
-        self.copy_to: Tensor | None = None
-        self.copy_length = 0
-
-    def copy(self, sources: Tensor, targets: Tensor, length: int) -> None:
-        """Copy the first `length` tokens of blocks `sources` to blocks `targets`."""
-        self.copy_from, self.copy_to, self.copy_length = sources, targets, length
+        self._memory, self._blocks, self._places = memory, blocks, places
+        self._copies = copies
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write the pass's N tokens to their blocks; return the layer's whole keys and values."""
-        planes = self.memory.of_layer(layer_idx, key_states, value_states)
+        planes = self._memory.of_layer(layer_idx, key_states, value_states)
         for plane, states in zip(planes, (key_states, value_states), strict=True):
-            self._write(plane, states)
-            if self.copy_to is not None:
-                plane[self.copy_to, :, : self.copy_length] = plane[
-                    self.copy_from, :, : self.copy_length
-                ]
-                # The copy may run over what a target row itself read in this pass.
-                self._write(plane, states)
+            plane[self._blocks, :, self._places] = states[0].transpose(0, 1).to(plane.dtype)
+            if self._copies is not None:
+                self._copies.make(plane)
         return planes
-
-    def _write(self, plane: Tensor, states: Tensor) -> None:
-        plane[self.blocks, :, self.places] = states[0].transpose(0, 1).to(plane.dtype)
 
 
 class CacheManager:
@@ -333,6 +346,13 @@ class CacheManager:
         """Free the session's row; unknown sessions are ignored."""
         row = self.table.row_of.get(session_id)
         if row is not None:
+            self._free(row)
+
+    def wipe(self, session_id: str) -> None:
+        """Free the session's row if it has one, and set its keys and values to 0."""
+        row = self.table.row_of.get(session_id)
+        if row is not None:
+            self.memory.wipe(row)
             self._free(row)
 
     def _free(self, row: int) -> None:
