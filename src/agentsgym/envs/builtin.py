@@ -54,6 +54,12 @@ BUILTIN = table(
         page="mastermind",
     ),
     BuiltinEnv(
+        name="Wordle",
+        path="agentsgym.envs.wordle.env.WordleEnv",
+        help="Find a word of five letters; each guess gets a mark for each letter.",
+        page="wordle",
+    ),
+    BuiltinEnv(
         name="Explore",
         path="agentsgym.envs.exploration.env.ExploreEnv",
         help="Find what is hidden by looking, which earns nothing, then use it, which is paid.",

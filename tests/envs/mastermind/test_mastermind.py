@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentsgym import ScriptedAgent
 from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.mastermind.best_play import ExactPlayer
-from agentsgym.envs.mastermind.codes import CodeSpace, Feedback, feedback
+from agentsgym.envs.mastermind.codes import Feedback, PegCodes, feedback
 from agentsgym.envs.mastermind.env import MastermindEnv
 from expectations import guessed, guessed_with_hint
 
@@ -43,7 +43,7 @@ def test_feedback_is_symmetric_and_bounded(pair):
 
 @pytest.mark.parametrize(("colors", "length"), [(2, 2), (3, 2), (4, 2), (2, 4), (3, 3)])
 def test_parts_are_what_feedback_says(colors, length):
-    space = CodeSpace(colors, length)
+    space = PegCodes(colors, length)
     for guess, parts in ((g, space.parts(g)) for g in range(len(space))):
         assert sum(parts.values()) == space.everything
         for i, code in enumerate(space.codes):
@@ -51,7 +51,7 @@ def test_parts_are_what_feedback_says(colors, length):
 
 
 def player_of(size, steps, *trial):
-    return ExactPlayer(CodeSpace(*size), steps, episode_weights(*trial))
+    return ExactPlayer(PegCodes(*size), steps, episode_weights(*trial))
 
 
 def values(colors, length, *trial):
@@ -176,6 +176,15 @@ def test_metrics_say_what_a_guess_brought():
     assert [one["bits"] for one in metrics] == pytest.approx([2.0, 0.0, 2.0])
     assert [one["consistent"] for one in metrics] == [1.0, 0.0, 1.0]
     assert [step.info["informing"] for step in episode.steps] == [True, False, True]
+
+
+def test_information_is_paid_by_the_bit_if_the_settings_say_so():
+    env = make(information_reward=0.5, **BARE)
+    assert env.reward_range == (0.0, 1.0 + 0.5 * 4)
+    script = ScriptedAgent(["red green", "red green", "blue red"])
+    episode = play(env, {"solution": "blue red"}, script).episodes[0]
+    # "red green" leaves 4 of 16 codes, again nothing, and the right guess 1 of 4.
+    assert [step.reward for step in episode.steps] == pytest.approx([1.0, 0.0, 2.0])
 
 
 def test_hints_split_shares_codes_and_no_task():

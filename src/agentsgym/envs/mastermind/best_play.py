@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from agentsgym.envs.known_game import lowest
-from agentsgym.envs.mastermind.codes import CodeSpace, Feedback
+from agentsgym.envs.mastermind.codes import Feedback, PegCodes
 
 MAX_EXACT_CODES = 64
 _TIE = 1e-12
@@ -27,7 +27,7 @@ class ExactPlayer:
     per guess). Bounds prune the search. Raises ValueError above `MAX_EXACT_CODES` codes.
     """
 
-    def __init__(self, space: CodeSpace, steps: int, weights: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, space: PegCodes, steps: int, weights: Sequence[float] = (1.0,)) -> None:
         if len(space) > MAX_EXACT_CODES:
             raise ValueError(
                 f"exact play allows at most {MAX_EXACT_CODES} codes, there are {len(space)}"
@@ -102,7 +102,7 @@ class ExactPlayer:
         return total + rest * (later - _HURRY * left)
 
 
-def _possible_first(space: CodeSpace, candidates: int) -> Iterator[int]:
+def _possible_first(space: PegCodes, candidates: int) -> Iterator[int]:
     """Guesses that may be right, then the others."""
     if candidates.bit_count() == 1:
         yield lowest(candidates)

@@ -1,0 +1,1 @@
+"""Wordle: the environment, its words, and a strong player."""
