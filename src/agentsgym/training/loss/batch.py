@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import nn
 
 from agentsgym.generation.models import without_adapter
@@ -132,8 +132,9 @@ class Chunk:
 
     `row` and `position` (int64, shape (P,), numpy) say where each stands. On the device, of shape
     (P,): `targets` int64 (the token ids), `advantages`, `weights` by stream, `span` int64 (number
-    of the step within the chunk), `sampler_logps` with `sampled` (1.0 if an engine gave them),
-    `rollout_log_ratio` and `rollout_tokens`, and those `logps` that all rows have.
+    of the step within the chunk, which has `steps`), `in_row` int64 (`row`), `sampler_logps` with
+    `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and those
+    `logps` that all rows have.
     """
 
     rows: tuple[TrainRow, ...]
@@ -142,7 +143,9 @@ class Chunk:
     targets: torch.Tensor
     advantages: torch.Tensor
     weights: dict[str, torch.Tensor]
+    steps: int
     span: torch.Tensor
+    in_row: torch.Tensor
     sampler_logps: torch.Tensor
     sampled: torch.Tensor
     rollout_log_ratio: torch.Tensor
@@ -157,34 +160,48 @@ class Chunk:
 def collate(
     rows: Sequence[TrainRow], device: torch.device, dtype: torch.dtype = torch.float32
 ) -> Chunk:
-    """The agent tokens of rows as a Chunk; `dtype` is the type of its floating-point tensors."""
+    """The agent tokens of rows as a Chunk; `dtype` is the type of its floating-point tensors. All
+    numbers go to the device in two copies, for each of which the CPU may wait."""
     positions = [row.positions for row in rows]
     counts = [len(at) for at in positions]
-
-    def ints(values: Sequence[NDArray[Any]]) -> torch.Tensor:
-        return torch.from_numpy(np.concatenate(values).astype(np.int64)).to(device)
-
-    def floats(values: Sequence[ArrayLike]) -> torch.Tensor:
-        at_tokens = [np.asarray(v)[at] for v, at in zip(values, positions, strict=True)]
-        return torch.from_numpy(np.concatenate(at_tokens)).to(device=device, dtype=dtype)
-
-    def per_row(values: Sequence[float]) -> torch.Tensor:
-        return torch.from_numpy(np.repeat(values, counts, axis=0)).to(device=device, dtype=dtype)
-
     sizes = [_tokens_of(span) for row in rows for span in row.spans]
+
+    def at_tokens(name: str) -> NDArray[Any]:
+        values = [getattr(row, name)[at] for row, at in zip(rows, positions, strict=True)]
+        return np.concatenate(values)
+
+    def per_row(values: Sequence[float]) -> NDArray[Any]:
+        return np.repeat(values, counts)
+
+    in_row = np.repeat(np.arange(len(rows)), counts)
+    ints = np.stack([at_tokens("token_ids"), np.repeat(np.arange(len(sizes)), sizes), in_row])
+    targets, span, on_device = torch.from_numpy(ints).to(device).unbind()
+    floats = [
+        at_tokens("advantages"),
+        at_tokens("logprobs"),
+        per_row([float(row.sampled) for row in rows]),
+        per_row([row.rollout_log_ratio[0] for row in rows]),
+        per_row([row.rollout_log_ratio[1] for row in rows]),
+        *(per_row([row.weights.get(name, 0.0) for row in rows]) for name in STREAMS),
+    ]
+    advantages, sampler_logps, sampled, log_ratio, tokens, *weights = (
+        torch.from_numpy(np.stack(floats)).to(dtype).to(device).unbind()
+    )
     complete = [name for name in rows[0].logps if all(name in row.logps for row in rows)]
     return Chunk(
         rows=tuple(rows),
-        row=np.repeat(np.arange(len(rows)), counts),
+        row=in_row,
         position=np.concatenate(positions),
-        targets=ints([row.token_ids[at] for row, at in zip(rows, positions, strict=True)]),
-        advantages=floats([row.advantages for row in rows]),
-        weights={name: per_row([row.weights.get(name, 0.0) for row in rows]) for name in STREAMS},
-        span=ints([np.repeat(np.arange(len(sizes)), sizes)]),
-        sampler_logps=floats([row.logprobs for row in rows]),
-        sampled=per_row([float(row.sampled) for row in rows]),
-        rollout_log_ratio=per_row([row.rollout_log_ratio[0] for row in rows]),
-        rollout_tokens=per_row([row.rollout_log_ratio[1] for row in rows]),
+        targets=targets,
+        advantages=advantages,
+        weights=dict(zip(STREAMS, weights, strict=True)),
+        steps=len(sizes),
+        span=span,
+        in_row=on_device,
+        sampler_logps=sampler_logps,
+        sampled=sampled,
+        rollout_log_ratio=log_ratio,
+        rollout_tokens=tokens,
         logps={
             name: torch.cat([row.logps[name] for row in rows]).to(device=device, dtype=dtype)
             for name in complete

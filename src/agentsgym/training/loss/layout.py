@@ -59,11 +59,9 @@ class PaddedRows:
             [row.token_ids for row in self.rows], self._length, self._pad_token_id, np.int64
         )
         lengths = np.array([row.length for row in self.rows])
-        mask = (np.arange(self._length) < lengths[:, None]).astype(np.int64)
-        return {
-            "input_ids": torch.from_numpy(ids).to(device),
-            "attention_mask": torch.from_numpy(mask).to(device),
-        }
+        mask = np.arange(self._length) < lengths[:, None]
+        input_ids, attention_mask = torch.from_numpy(np.stack((ids, mask))).to(device).unbind()
+        return {"input_ids": input_ids, "attention_mask": attention_mask}
 
     def index(self, row: Ints, position: Ints) -> Ints:
         """Where tokens stand among the B·T."""

@@ -21,6 +21,9 @@ from agentsgym.training.token_sample import TokenSample
 Sums = dict[str, tuple[float, float]]
 """Name → sum and count."""
 
+OnDevice = dict[str, tuple[torch.Tensor, float]]
+"""Name → sum, a scalar tensor without a graph, and count."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkLoss:
@@ -76,7 +79,14 @@ def chunk_loss(
     total = logps.new_zeros(())
     for name, (factor, values) in terms.items():
         total = total + factor * (values * chunk.weights[name]).sum()
-    return ChunkLoss(total, metrics, ratio.detach())
+    return ChunkLoss(total, downloaded(metrics, logps.dtype), ratio.detach())
+
+
+def downloaded(metrics: OnDevice, dtype: torch.dtype) -> Sums:
+    """The metrics as numbers, for which the CPU waits once."""
+    sums = torch.stack([total.to(dtype) for total, _ in metrics.values()]).tolist()
+    counts = [count for _, count in metrics.values()]
+    return dict(zip(metrics, zip(sums, counts, strict=True), strict=True))
 
 
 def kl_to_reference(logps: torch.Tensor, ref_logps: torch.Tensor) -> torch.Tensor:
@@ -100,12 +110,12 @@ DISTANCES = {"reverse": kl_to_reference, "forward": kl_from_teacher}
 """What distillation minimizes, by direction."""
 
 
-def summed(values: torch.Tensor) -> tuple[float, float]:
+def summed(values: torch.Tensor) -> tuple[torch.Tensor, float]:
     """Sum over agent tokens, and their number."""
-    return float(values.detach().sum()), float(values.numel())
+    return values.detach().sum(), float(values.numel())
 
 
-def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, scope: str) -> Sums:
+def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, scope: str) -> OnDevice:
     return {
         "clipped": summed(clipped.to(ratio.dtype)),
         f"ratio/{scope}_mean": summed(ratio),
@@ -113,7 +123,7 @@ def _ratio_metrics(ratio: torch.Tensor, clipped: torch.Tensor, scope: str) -> Su
     }
 
 
-def _masked(loss: torch.Tensor, kept: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Sums]:
+def _masked(loss: torch.Tensor, kept: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, OnDevice]:
     """The loss without the tokens that a mask leaves out, and the share of these."""
     by_all = torch.stack([*kept.values()]).all(0)
     named = {"masked": by_all} | {f"masked/{name}": keep for name, keep in kept.items()}
@@ -122,16 +132,18 @@ def _masked(loss: torch.Tensor, kept: Mapping[str, torch.Tensor]) -> tuple[torch
 
 def _correction_metrics(
     old: torch.Tensor, correction: torch.Tensor, chunk: Chunk, cap: float
-) -> Sums:
+) -> OnDevice:
     difference = (old.detach() - chunk.sampler_logps).abs() * chunk.sampled
-    capped = np.unique(chunk.row[(correction >= cap).cpu().numpy()])
+    sampled = sum(row.agent_tokens for row in chunk.rows if row.sampled)
+    at_cap = (correction >= cap).to(correction.dtype)
+    capped = at_cap.new_zeros(len(chunk.rows)).index_add_(0, chunk.in_row, at_cap) > 0
     ratio = summed(correction)
     return {
-        "sampler/logp_difference": (float(difference.sum()), float(chunk.sampled.sum())),
+        "sampler/logp_difference": (difference.sum(), float(sampled)),
         "sampler/ratio": ratio,
         "sampler/ratio_mean": ratio,
         "sampler/ratio_square": summed(correction**2),
-        "sampler/capped_rows": (float(len(capped)), float(len(np.unique(chunk.row)))),
+        "sampler/capped_rows": (capped.sum(), float(len(np.unique(chunk.row)))),
     }
 
 

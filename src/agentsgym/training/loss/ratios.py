@@ -46,10 +46,9 @@ def rollout_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) ->
 
 def step_mean(log_ratio: torch.Tensor, chunk: Chunk) -> torch.Tensor:
     """Mean of a (P,) tensor over the agent tokens of each step, at each of its tokens."""
-    spans = int(chunk.span.max()) + 1 if chunk.span.numel() else 0
     values = log_ratio.detach()
-    sums = values.new_zeros(spans).index_add_(0, chunk.span, values)
-    counts = values.new_zeros(spans).index_add_(0, chunk.span, torch.ones_like(values))
+    sums = values.new_zeros(chunk.steps).index_add_(0, chunk.span, values)
+    counts = values.new_zeros(chunk.steps).index_add_(0, chunk.span, torch.ones_like(values))
     return (sums / counts)[chunk.span]
 
 
