@@ -1,16 +1,22 @@
 """Passes as CUDA graphs, on a simulated GPU."""
 
 import copy
+import gc
 import logging
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from generation_helpers import ask, build_model, drain, play, requests
+from peft import LoraConfig, get_peft_model
 
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.generation.embedded.graphs import Graphs
-from agentsgym.types import GenerationRequest, SamplingParams
+from agentsgym.generation.embedded import kv_cache
+from agentsgym.generation.embedded.graphs import Graph, Graphs
+from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from family_models import CHANGES, family_model
 from simgpu import SimGPU  # first: autograd counts devices at the first backward pass
 
@@ -72,19 +78,17 @@ def test_a_pass_is_one_upload_one_launch_and_one_download(tokenizer: Any) -> Non
     with SimGPU() as gpu:
         engine = EmbeddedEngine(model.to("cuda"), tokenizer, stop_token_ids=[], capacity=8)
         totals = []
-        for number in (3, 4):
+        for number in (3, 3, 3, 4):  # the first reads without graphs, the second captures
             engine.release([f"s{i}" for i in range(8)])
             gpu.reset()
             ask(engine, requests(8, tokens=number))
             totals.append(
                 [c.total() for c in (gpu.launches, gpu.syncs, gpu.uploads, gpu.downloads)]
             )
-        assert [b - a for a, b in zip(*totals, strict=True)] == [1, 1, 1, 1]
+        assert [b - a for a, b in zip(*totals[2:], strict=True)] == [1, 1, 1, 1]
 
 
-def test_observations_are_read_by_graphs_and_new_weights_are_captured_anew(
-    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_observations_are_read_by_graphs(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
     run = Graphs.run
 
@@ -103,9 +107,129 @@ def test_observations_are_read_by_graphs_and_new_weights_are_captured_anew(
         longer = [*[5] * 40, *first, *[6] * 10]
         ask(engine, [GenerationRequest("s", longer, params)])
         assert ran == [1, 1, 11, 1, 1]
-        engine.reset()
-        again = ask(engine, [GenerationRequest("s", [5] * 40, params)])["s"].token_ids
-        assert again == first
+
+
+# -- weights that change ---------------------------------------------------------------------------
+
+
+def learned(model: Any, seed: int) -> None:
+    """An update in place, as an optimizer makes it; the noise is a CPU's."""
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(torch.randn(weight.shape).to(weight.device), alpha=0.05)
+
+
+def generations(
+    model: Any, tokenizer: Any, between: Callable[[Any, int], None], **options: Any
+) -> tuple[list[Any], list[int], EmbeddedEngine]:
+    """Games of three generations, the number of graphs that were captured until the end of each,
+    and the engine."""
+    engine = EmbeddedEngine(model, tokenizer, capacity=3, **options)
+    played, captures = [], []
+    for number in range(3):
+        if number:
+            between(model, number)
+            engine.update_weights(WeightUpdate(model, number, Path()))
+        played.append(play(engine, 4, 2, prompt=range(2, 42)))
+        engine.release([f"s{i}" for i in range(4)])
+        captures.append(CAPTURED.total)
+    return played, captures, engine
+
+
+class CAPTURED:
+    """How often a graph was captured."""
+
+    total = 0
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    CAPTURED.total, capture = 0, Graph._capture
+
+    def count(self: Graph, *place: Any) -> None:
+        CAPTURED.total += 1
+        capture(self, *place)
+
+    monkeypatch.setattr(Graph, "_capture", count)
+
+
+def adapted(model: Any) -> Any:
+    config = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(model, config)
+    learned(model, 100)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["weights", "copy in bfloat16", "adapter"])
+def test_graphs_outlive_updates_in_place(tokenizer: Any, counted: None, kind: str) -> None:
+    """Games are those of the CPU after each update; what was captured once is not captured again,
+    also though all sessions end with each generation."""
+    options = {"dtype": torch.bfloat16} if "copy" in kind else {}
+    model = adapted(build_model()) if kind == "adapter" else build_model()
+    there = copy.deepcopy(model)
+    expected, _, _ = generations(model, tokenizer, learned, **options)
+    assert expected[0] != expected[2]
+    with SimGPU() as gpu:
+        there = there.to("cuda")
+        held = gpu.live
+        played, captures, engine = generations(there, tokenizer, learned, **options)
+        assert played == expected and not gpu.faults
+        graphs = engine._graphs._graphs
+        assert captures[0] > 5 and captures[-1] == len(graphs) < 2 * captures[0]
+        graphs = None
+        engine.close()
+        del engine
+        gc.collect()
+        assert gpu.live <= held
+
+
+def moved(model: Any, number: int) -> None:
+    learned(model, number)
+    for weight in model.parameters():
+        weight.data = weight.data.clone()
+
+
+def merged(model: Any, number: int) -> None:
+    """An adapter is merged into its base in place, and taken out again."""
+    learned(model, number)
+    if number % 2:
+        model.merge_adapter()
+    else:
+        model.unmerge_adapter()
+
+
+@pytest.mark.parametrize("between", [moved, merged])
+def test_graphs_are_captured_anew_where_weights_are_others(
+    tokenizer: Any, counted: None, between: Any
+) -> None:
+    model = adapted(build_model()) if between is merged else build_model()
+    there = copy.deepcopy(model)
+    expected, _, _ = generations(model, tokenizer, between)
+    with SimGPU() as gpu:
+        played, captures, _ = generations(there.to("cuda"), tokenizer, between)
+        assert played == expected and not gpu.faults
+    assert all(after > before + 5 for before, after in pairwise(captures))
+
+
+def test_much_memory_is_given_back_when_no_session_is_left(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An eighth of the budget may stay, graphs included."""
+    monkeypatch.setattr(kv_cache, "_STEP", 0)
+    with SimGPU() as gpu:
+        model = build_model().to("cuda")
+        for gib, stays in ((0.1, True), (0.0003, False)):
+            engine = EmbeddedEngine(model, tokenizer, capacity=4, cache_gib=gib)
+            before = gpu.live
+            ask(engine, requests(4, tokens=20))
+            engine.release([f"s{i}" for i in range(4)])
+            assert bool(engine._caches.memory.planes) == bool(engine._graphs._graphs) == stays
+            ask(engine, requests(4, tokens=20))
+            engine.close()
+            gc.collect()
+            assert gpu.live == before
 
 
 def test_nan_in_a_graph_ends_its_session_alone(tokenizer: Any) -> None:

@@ -77,7 +77,8 @@ class EmbeddedEngine(InProcessEngine):
         return problem or self._caches.too_long(self._bounded(len(context) + max_tokens))
 
     def release(self, session_ids: Sequence[str]) -> None:
-        """Drop sessions and their unread results. Without any session, memory is freed."""
+        """Drop sessions and their unread results. Without any session, memory is freed; on a GPU
+        some stays, and so do the graphs that read it."""
         super().release(session_ids)
         for session_id in session_ids:
             self._caches.forget(session_id)
@@ -86,6 +87,18 @@ class EmbeddedEngine(InProcessEngine):
 
     def reset(self) -> None:
         """Drop all caches. Open requests continue: their sampled tokens are kept and read again."""
+        self._caches.clear(self.device, self._graphs.size)
+        if self._caches.memory.planes:
+            self._graphs.look_again()
+        else:
+            self._graphs.clear()
+
+    def close(self) -> None:
+        """Drop all requests, caches and graphs."""
+        super().close()
+        self._drop()
+
+    def _drop(self) -> None:
         self._caches.clear()
         self._graphs.clear()
 
@@ -106,7 +119,7 @@ class EmbeddedEngine(InProcessEngine):
         try:
             self._pass()
         except BaseException:  # the memory may be out, and some planes may be larger than others
-            self.reset()
+            self._drop()
             raise
 
     def _pass(self) -> None:

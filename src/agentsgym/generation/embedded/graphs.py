@@ -3,8 +3,9 @@ sampling included. Launching the kernels of a pass one by one takes many times a
 
 A graph reads rows of blocks (`KVMemory.paged`) up to a length, so many tokens of each; numbers are
 rounded up to powers of two, and what is not needed reads and writes block 0. Its inputs are one
-upload, its ids and log-probabilities one download. It holds the addresses of weights and planes,
-so graphs are dropped with the caches and whenever the planes are made anew.
+upload, its ids and log-probabilities one download. It holds the addresses of weights and planes:
+graphs stay where an optimizer changes weights in place, and are dropped where weights or planes
+are others.
 """
 
 import logging
@@ -47,13 +48,19 @@ class StaticGroup(BlockGroup):
 
 class Graph:
     """One pass of up to `rows` rows of `blocks` blocks, of which each reads up to `width` tokens;
-    it `truncates` if some are sampled with top-k or top-p.
+    it `truncates` if some are sampled with top-k or top-p. `place` is the pool of memory and the
+    stream of captures, which all graphs share.
 
     Raises RuntimeError if the model cannot be captured.
     """
 
     def __init__(
-        self, model: Any, memory: KVMemory, shape: tuple[int, int, int], truncates: bool, pool: Any
+        self,
+        model: Any,
+        memory: KVMemory,
+        shape: tuple[int, int, int],
+        truncates: bool,
+        place: tuple[Any, Any],
     ) -> None:
         rows, width, blocks = shape
         self._model, self._memory, self._truncates = model, memory, truncates
@@ -74,11 +81,10 @@ class Graph:
         for name in ("noise", "temperature", "top_p"):
             self._given[name] = self._given[name].view(np.float64)
             self._read[name] = self._read[name].view(torch.float64)
-        self._capture(pool)
+        self._capture(*place)
 
-    def _capture(self, pool: Any) -> None:
+    def _capture(self, pool: Any, beside: Any) -> None:
         here = torch.cuda.current_stream()
-        beside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         beside.wait_stream(here)
         with torch.cuda.stream(beside):  # libraries initialize themselves in a first pass
             self._pass()
@@ -138,12 +144,21 @@ class Graphs:
         self._model = model
         self._graphs: dict[tuple[tuple[int, int, int], bool], Graph] = {}
         self._planes: tuple[KVMemory, int] | None = None
-        self._pool: Any = None
+        self._weights: _Facts | None = None
+        self._place: tuple[Any, Any] = (None, None)
         self._captures = True
+        self._sure = False
+        self.size = 0
+        """Bytes that captures took."""
 
     def clear(self) -> None:
         """Drop all graphs."""
-        self._graphs, self._pool, self._planes = {}, None, None
+        self._graphs, self._place, self._planes, self._weights = {}, (None, None), None, None
+        self.size = 0
+
+    def look_again(self) -> None:
+        """Before the next pass, find out whether the weights are those that graphs read."""
+        self._sure = False
 
     def run(self, table: RowTable, memory: KVMemory, plan: PassPlan) -> Sampled | None:
         """The pass of `plan` and what is sampled for its finished rows, [n] each; None if it has
@@ -178,13 +193,13 @@ class Graphs:
     def _graph(
         self, table: RowTable, memory: KVMemory, shape: tuple[int, int, int], rows: Ints
     ) -> Graph | None:
-        if self._planes != (memory, memory.version):
-            self.clear()
-            self._planes, self._pool = (memory, memory.version), torch.cuda.graph_pool_handle()
+        self._look(memory)
         key = shape, bool((table.top_k[rows] > 0).any() or (table.top_p[rows] < 1).any())
         if key not in self._graphs:
             try:
-                self._graphs[key] = Graph(self._model, memory, *key, self._pool)
+                before = torch.cuda.memory_reserved()
+                self._graphs[key] = Graph(self._model, memory, *key, self._place)
+                self.size += torch.cuda.memory_reserved() - before
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -197,6 +212,36 @@ class Graphs:
                 )
                 return None
         return self._graphs[key]
+
+    def _look(self, memory: KVMemory) -> None:
+        """Drop the graphs if planes or weights are others."""
+        planes = memory, memory.version
+        if self._sure and self._planes == planes:
+            return
+        weights = _Facts(self._model)
+        if self._planes != planes or self._weights is None or self._weights.facts != weights.facts:
+            self.clear()
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self._place = torch.cuda.graph_pool_handle(), stream
+            self._planes, self._weights = planes, weights
+        self._sure = True
+
+
+class _Facts:
+    """What a graph of a model holds beside its inputs: where its weights are, and the numbers and
+    names in its modules, such as those of active and of merged adapters."""
+
+    def __init__(self, model: Any) -> None:
+        self._weights = [*model.parameters(), *model.buffers()]  # held: no others get their place
+        here = [(id(weight), weight.data_ptr()) for weight in self._weights]
+        values = (value for module in model.modules() for value in vars(module).values())
+        self.facts = here, [repr(value) for value in values if _is_plain(value)]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(one, str) for one in value)
+    return isinstance(value, bool | int | float | str)
 
 
 def _parts(plan: PassPlan) -> Iterator[tuple[Ints, tuple[int, int, int]]]:

@@ -28,6 +28,7 @@ _ROUND_LENGTH = 32
 _SPARE = 16  # one block in so many is made before it is needed,
 _STEP = 128 * 2**20  # and as many as these bytes hold, since copies, and new graphs, take time
 _SHARE = 0.8  # of the free memory; the rest is for what a pass computes
+_KEPT = 8  # so large a part of the budget stays with an engine on a GPU that has no session
 _GIB = 2**30
 
 
@@ -49,6 +50,7 @@ class KVMemory:
         self.layers, self.paged = layers, paged
         self.most = most  # blocks that there may be, block 0 left out
         self.step = 0  # blocks that it grows by at least
+        self.kept = 0  # blocks that it does not give back
         self.rows = self.length = self.version = self.blocks = 0
         self.planes: list[Tensor] = []
         self.table: Ints = np.zeros((0, 0), np.int64)
@@ -58,6 +60,11 @@ class KVMemory:
     def token_bytes(self) -> int:
         """Bytes of a token's keys and values in all layers, once there are planes."""
         return sum(plane[0, :, 0].numel() * plane.element_size() for plane in self.planes)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all planes."""
+        return sum(plane.nbytes for plane in self.planes)
 
     @property
     def block(self) -> int:
@@ -93,8 +100,13 @@ class KVMemory:
         rest = self.table[row, blocks_of(tokens) :]
         self._free += rest[rest > 0].tolist()
         rest[:] = 0
-        if len(self._free) > max(self.blocks // 4, 2 * self.step):
+        if len(self._free) > max(self.blocks // 4, 2 * self.step) and self.blocks > self.kept:
             self._repack(0)
+
+    def empty(self) -> None:
+        """Take the blocks of all rows back. What they hold is finite, and so can stay."""
+        self.table[:] = 0
+        self._free = list(range(self.blocks - 1, 0, -1))
 
     def clear(self) -> None:
         """Free the planes; rows and length stay."""
@@ -251,14 +263,19 @@ class CacheManager:
         self.table = RowTable()
         self.most = 0
         """The blocks that all sessions may need together."""
+        self._kept = 0
         self._token_bytes, self._gib = token_bytes, gib
         self._totals = totals
         self._clock = 0
 
     def settle(self, device: torch.device) -> None:
         """Choose the layout and the budget for a device; only while there is no session."""
-        size = _SHARE * free_bytes(device) if self._gib is None else self._gib * _GIB
+        if self._gib is None:
+            size = _SHARE * (free_bytes(device) + self.memory.size)
+        else:
+            size = self._gib * _GIB
         self.most = int(size / self._token_bytes) // BLOCK
+        self._kept = self.most // _KEPT if device.type == "cuda" else 0
         too_many = self.table.tokens.size > self.most * BLOCK
         self._lay_out(paged=device.type == "cuda" or too_many)
 
@@ -359,11 +376,21 @@ class CacheManager:
         self.table.free(row)
         self.memory.keep(row, 0)
 
-    def clear(self) -> None:
-        """Drop all keys and values. Rows being sampled keep their tokens and read them again."""
+    def clear(self, device: torch.device | None = None, others: int = 0) -> None:
+        """Drop all keys and values. Rows being sampled keep their tokens and read them again.
+
+        Memory on `device` stays, if there are sessions, or if it is little, `others` bytes beside
+        it included.
+        """
         self.table.cached[:] = 0
         self.table.source[:] = -1
-        self.memory.clear()
+        memory = self.memory
+        little = memory.size + others <= self._kept * BLOCK * self._token_bytes
+        here = memory.paged and {plane.device for plane in memory.planes} == {device}
+        if here and self._kept and (little or self.sessions):
+            memory.empty()
+        else:
+            memory.clear()
 
     def _grow(self, rows: int, length: int) -> None:
         self.table.grow(rows, length)
@@ -377,6 +404,7 @@ class CacheManager:
             self.memory = KVMemory(self.memory.layers, paged=paged)
             self.memory.grow(*self.table.tokens.shape)
         self.memory.most, self.memory.step = self.most, _STEP // (self._token_bytes * BLOCK)
+        self.memory.kept = self._kept
 
     def _evict(self, idle: Ints) -> int:
         """Free that one of the rows whose session was admitted first."""

@@ -71,20 +71,19 @@ class ModelCopy:
         _restore_forward(self.model)
 
     def refresh(self) -> None:
-        """Take the current weights of the source, also if they have moved to another device."""
+        """Take the current weights of the source, in place, or where they have moved to another
+        device there."""
         with torch.no_grad():
             for weight, ours in self._pairs():
-                if ours.device == weight.device:
+                if (ours.device, ours.shape) == (weight.device, weight.shape):
                     ours.copy_(weight)
                 else:
-                    ours.data = self._cast(weight)
-            for buffer, ours in zip(self._source.buffers(), self.model.buffers(), strict=True):
-                ours.data = buffer.detach().clone()
+                    ours.data = weight.detach().to(ours.dtype, copy=True)
 
     def _pairs(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Each weight that was copied, with its copy."""
-        pairs = zip(self._source.parameters(), self.model.parameters(), strict=True)
-        return ((weight, ours) for weight, ours in pairs if ours is not weight)
+        """Each weight and buffer that was copied, with its copy."""
+        source, ours = ([*m.parameters(), *m.buffers()] for m in (self._source, self.model))
+        return (pair for pair in zip(source, ours, strict=True) if pair[0] is not pair[1])
 
     def _cast(self, weight: Tensor) -> Tensor:
         """The weight itself, or a copy if it has more bits than `dtype`."""
