@@ -22,8 +22,7 @@ class Recorded:
         node = self.tree.unanswered()
         rest = node and Step(len(self.steps), reward=0.0, done=False, **node.recorded)
         episode = Episode(0, tuple(self.steps), 0.0, 1.0, "error", rest)
-        ids, logprobs, at = self.tree.tape()
-        return Rollout("", 0, 0, "", {}, {}, (episode,), ids, logprobs, at)
+        return Rollout("", 0, 0, "", {}, {}, (episode,), **self.tree.tape())
 
 
 def sampled(tokenizer, text, end=True, logprob=-0.5):

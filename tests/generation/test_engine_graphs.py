@@ -92,8 +92,8 @@ def test_observations_are_read_by_graphs(tokenizer: Any, monkeypatch: pytest.Mon
     ran: list[int] = []
     run = Graphs.run
 
-    def counted(self: Graphs, table: Any, memory: Any, plan: Any) -> Any:
-        sampled = run(self, table, memory, plan)
+    def counted(self: Graphs, table: Any, memory: Any, plan: Any, **how: Any) -> Any:
+        sampled = run(self, table, memory, plan, **how)
         if sampled is not None:
             ran.append(int(plan.chunks.max()))
         return sampled

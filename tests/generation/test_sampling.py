@@ -70,24 +70,26 @@ def test_rows_do_not_see_each_other() -> None:
         torch.tensor([0, 1, 5, 49, 50] * 4),
         torch.tensor([1.0, 0.9, 0.5, 0.1] * 5),
     )
-    ids, logprobs = sample(logits, u, *options)
+    ids, logprobs, kept = sample(logits, u, *options)
     for i in range(20):
         one = slice(i, i + 1)
         alone = sample(logits[one], u[one], *(column[one] for column in options))
         assert alone[0].item() == ids[i].item()
         assert alone[1].item() == pytest.approx(logprobs[i].item(), abs=1e-6)
+        assert torch.equal(alone[2][0], kept[i])
 
 
-def test_logprobs_are_untruncated_at_the_temperature() -> None:
-    logits = torch.tensor([[0.0, 1.0, 2.0]] * 3)
-    temperature = torch.tensor([0.0, 1.0, 0.5])
-    ids, logprobs = sample(
-        logits, torch.full((3,), 0.9).double(), temperature, torch.tensor([1, 1, 1])
-    )
-    assert ids.tolist() == [2, 2, 2]
-    at_one = 2 - math.log(1 + math.e + math.e**2)
-    at_half = 4 - math.log(1 + math.e**2 + math.e**4)
-    assert logprobs.tolist() == pytest.approx([at_one, at_one, at_half], abs=1e-6)
+def test_logprobs_are_those_of_what_truncation_left_at_the_temperature() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0]] * 4)
+    temperature = torch.tensor([0.0, 1.0, 0.5, 1.0])
+    high = torch.full((4,), 0.9).double()
+    ids, logprobs, kept = sample(logits, high, temperature, torch.tensor([2, 2, 2, 0]))
+    assert ids.tolist() == [2, 2, 2, 2]
+    at_one, at_half = 2 - math.log(math.e + math.e**2), 4 - math.log(math.e**2 + math.e**4)
+    whole = 2 - math.log(1 + math.e + math.e**2)
+    assert logprobs.tolist() == pytest.approx([at_one, at_one, at_half, whole], abs=1e-6)
+    assert kept is not None and kept.tolist() == [[False, True, True]] * 3 + [[True] * 3]
+    assert sample(logits, high, temperature)[2] is None
     assert torch.equal(log_softmax(logits[:1]), log_softmax(logits[:1], torch.tensor([0.0])))
 
 

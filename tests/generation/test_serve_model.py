@@ -151,7 +151,12 @@ REFUSED = {
     "a long context": ({"prompt": [5] * 400}, 400, "leaves no room in the model's 400"),
     "no tokens": ({"max_tokens": 0}, 400, "max_tokens: Input should be greater"),
     "a cold temperature": ({"temperature": -1}, 400, "temperature: Input should be greater"),
-    "a nucleus": ({"top_p": 0.9}, 400, "top_p is not offered here"),
+    "no nucleus": ({"top_p": 0.0}, 400, "top_p"),
+    "answers that begin each other": (
+        {"allowed_answers": [[5], [5, 6]]},
+        400,
+        "begins another one",
+    ),
     "several answers": ({"n": 2}, 400, "n is not offered here"),
     "an empty stop": ({"stop": [""]}, 400, "stop strings must not be empty"),
     "a huge seed": ({"seed": 2**70}, 400, "seed: Input should be"),

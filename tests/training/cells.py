@@ -1,11 +1,13 @@
 """Random rollouts for the trainer, and the same as the reference takes them."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from agentsgym.training.loss.batch import make_rollouts
+from agentsgym.types.supports import Supports
 from helpers import CountdownEnv
 from of_rows import Drawn, episode_of, rollout_of, step_of, with_logprobs
 from training import reference
@@ -47,6 +49,18 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
     return result
 
 
+def random_supports(rollout, vocabulary, seed):
+    """For the first token of an answer, and three of four others, the ids that it was chosen from:
+    one to six of them. (TRL's head, which scores rows without any, computes in float32.)"""
+    draw, sets = random.Random(seed), []
+    for _, acts, stop in rollout.at.tolist():
+        for place in range(acts, stop):
+            others = draw.sample(range(vocabulary), draw.choice([0, 0, 1, 5]))
+            if draw.random() < 0.75 or place == acts:
+                sets.append((place, sorted({int(rollout.token_ids[place]), *others})))
+    return Supports.of(sets)
+
+
 def trial_of(index, *actions, free_shots=0, failed=False):
     """A rollout of one-step episodes in one row: two tokens of context before each action, whose
     reward is the sum of its tokens' ids over 10."""
@@ -77,11 +91,20 @@ class LettersEnv(CountdownEnv):
 class Cell:
     """Rollouts with random advantages of shape (T,) per row, and random log-probabilities of the
     sampler, the old policy, the reference and, if it is `taught`, the teacher near the model's
-    own."""
+    own. With `choosy`, many tokens were chosen from some ids only, some of them from one."""
 
     taught = False
 
-    def __init__(self, model, number=8, seed=0, train_on="rollout", off_policy=True, rows=(1, 2)):
+    def __init__(
+        self,
+        model,
+        number=8,
+        seed=0,
+        train_on="rollout",
+        off_policy=True,
+        rows=(1, 2),
+        choosy=False,
+    ):
         generator = torch.Generator().manual_seed(seed)
 
         def noise(size, scale):
@@ -93,10 +116,15 @@ class Cell:
         self.advantages = []
         self.old, self.ref, self.teacher = [], [], []
         for one in random_rollouts(number, model.config.vocab_size, seed, rows):
+            if choosy:
+                one = replace(one, supports=random_supports(one, model.config.vocab_size, seed))
             logprobs = []
             for row in one.rows:
+                known = {t: ids.tolist() for t, ids in row.supports}
                 with torch.no_grad():
-                    own = reference.log_probabilities(model, row.token_ids.tolist())[0].double()
+                    own = reference.log_probabilities(
+                        model, row.token_ids.tolist(), supports=known
+                    )[0].double()
                 mask = torch.tensor(row.agent_token_mask, dtype=torch.float64)
                 old = (own + noise(len(own), 0.3)) * mask if off_policy else own * mask
                 sampler = (old + noise(len(own), 0.5)) * mask
@@ -145,6 +173,7 @@ class Cell:
                         self.old[number].tolist() if self.off_policy else None,
                         self.ref[number].tolist(),
                         self.teacher[number].tolist(),
+                        {t: ids.tolist() for t, ids in row.supports},
                     )
                 )
                 number += 1

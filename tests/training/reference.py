@@ -13,7 +13,8 @@ import torch
 @dataclass
 class Row:
     """Token ids, 1 on agent tokens, their advantages, the step number of each (any value off
-    agent tokens), and log-probabilities of sampler, old policy, reference and teacher (or None)."""
+    agent tokens), and log-probabilities of sampler, old policy, reference and teacher (or None);
+    and by place the ids that a token was chosen from, if not all."""
 
     ids: list[int]
     mask: list[int]
@@ -23,6 +24,7 @@ class Row:
     old: list[float] | None = None
     ref: list[float] | None = None
     teacher: list[float] | None = None
+    supports: dict[int, list[int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -48,15 +50,24 @@ class Loss:
     masks: dict[str, list[float]] = field(default_factory=dict)
 
 
-def log_probabilities(model, ids, temperature=1.0):
+def log_probabilities(model, ids, temperature=1.0, supports=None):
     """log p(token t | tokens before t) and the entropy of that distribution, shape (T,); the
-    first token has neither."""
+    first token has neither. `supports` has the ids that some tokens were chosen from."""
     logits = model(input_ids=torch.tensor([ids])).logits[0] / temperature
-    table = torch.log_softmax(logits, -1)
-    zero = table.new_zeros(1)
-    chosen = torch.stack([table[t - 1, ids[t]] for t in range(1, len(ids))])
-    entropy = -(table.exp() * table).sum(-1)[:-1]
-    return torch.cat([zero, chosen]), torch.cat([zero, entropy])
+    zero = logits.new_zeros(())
+    chosen, entropy = [zero], [zero]
+    for t in range(1, len(ids)):
+        options = (supports or {}).get(t, range(logits.shape[-1]))
+        chances = torch.softmax(logits[t - 1], -1)[list(options)]
+        chances = chances / chances.sum()
+        chosen.append(torch.log(chances[list(options).index(ids[t])]))
+        entropy.append(-(chances * torch.log(chances)).sum())
+    return torch.stack(chosen), torch.stack(entropy)
+
+
+def scores_of(model, row, settings):
+    """The same of a row's tokens."""
+    return log_probabilities(model, row.ids, settings.temperature, row.supports)
 
 
 def loss_of(model, rollouts, settings):
@@ -80,7 +91,7 @@ def loss_of(model, rollouts, settings):
             total = total + settings.distill_weight * distance / sum(counts)
         if settings.entropy:
             for row in rows:
-                entropy = log_probabilities(model, row.ids, settings.temperature)[1]
+                entropy = scores_of(model, row, settings)[1]
                 mask = torch.tensor(row.mask, dtype=torch.float64)
                 total = total - settings.entropy * (entropy * mask).sum() / sum(counts)
     return total
@@ -89,7 +100,7 @@ def loss_of(model, rollouts, settings):
 def _distilled(model, row, s):
     """The distance to the teacher of a row's agent tokens, with the gradients of the two KLs: the
     score function times log-ratio, or times one minus the teacher's ratio."""
-    logps, _ = log_probabilities(model, row.ids, s.temperature)
+    logps, _ = scores_of(model, row, s)
     total = torch.zeros((), dtype=torch.float64)
     for t, agent in enumerate(row.mask):
         if not agent:
@@ -111,7 +122,7 @@ def _token_losses(model, rows, settings):
     """The loss of each agent token of a rollout."""
     spoken = []
     for row in rows:
-        logps, _ = log_probabilities(model, row.ids, settings.temperature)
+        logps, _ = scores_of(model, row, settings)
         for t, agent in enumerate(row.mask):
             if agent:
                 now = logps[t]

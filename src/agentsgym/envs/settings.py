@@ -91,6 +91,12 @@ class EnvSettings(Section):
         description="whether a model writes an action as plain text or as the call of a tool "
         "`act(action)`, in its chat template's own form",
     )
+    actions: Literal["free", "constrained"] = Field(
+        "free",
+        description="what a model may answer: 'free' whatever it writes; 'constrained' one of the "
+        "environment's admissible actions, which is then part of the policy that is sampled, "
+        "trained and evaluated",
+    )
     explain_actions: bool = Field(
         True,
         description="whether the first prompt of an episode says the form of an action, with a "

@@ -96,7 +96,7 @@ def record(rollout: Rollout) -> RolloutRecord:
         win=sum(map(bool, wins)) / len(wins) if any(w is not None for w in wins) else None,
         steps=len(actions),
         turns=len(turns),
-        agent_tokens=sum([span.length for row in rollout.rows for span in row.spans]),
+        agent_tokens=sum([row.choices for row in rollout.rows]),
         tokens=sum([len(row.token_ids) for row in rollout.rows]),
         truncated=sum([step.truncated for step in turns]),
         malformed=sum([step.malformed for step in actions]),

@@ -149,6 +149,7 @@ class PlainEngine(InProcessEngine):
     """
 
     max_batch_tokens = 8192
+    _skips = False
 
     def _check(self, model: Any) -> None:
         check_causal(model)
@@ -208,4 +209,4 @@ class PlainEngine(InProcessEngine):
         logits, read = self._reader.read(rows, table.tokens[rows], table.known[rows])
         decoded = int((table.known[rows] > table.context[rows]).sum())
         self._count_pass(len(rows), max(0, read - decoded))
-        self._append(rows, sample_tokens(table, rows, logits))
+        self._append(rows, sample_tokens(table, rows, logits, self._allowed(rows)))

@@ -33,21 +33,29 @@ def sample(
     temperature: Tensor | None = None,
     top_k: Tensor | None = None,
     top_p: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Sample one token per row by the inverse CDF of its (truncated) distribution.
 
     `logits` is [n, vocab] float32; `uniforms` is [n] float64 in [0, 1); `temperature` is [n] float
     (0 = greedy, None = all 1), `top_k` [n] int (0 = off, None = all off), `top_p` [n] float (1 =
-    off, None = all off). Returns ids [n] int64 and their log-probabilities [n] float32 (nats)
-    under the untruncated softmax at the sampling temperature (at 1 where it is 0).
+    off, None = all off). A logit of -inf is of a token that cannot be sampled. Returns ids [n]
+    int64; their log-probabilities [n] float32 (nats) at the sampling temperature (at 1 where it is
+    0) among the tokens that truncation left; and which these are, bool [n, vocab], None without
+    top-k and top-p.
     """
     greedy = None if temperature is None else temperature == 0
     logprobs = log_softmax(logits, temperature)
-    probabilities = truncate(logprobs.exp(), top_k, top_p)
+    untruncated = logprobs.exp()
+    probabilities = truncate(untruncated, top_k, top_p)
     ids = inverse_cdf(probabilities, uniforms)
     if greedy is not None:
         ids = torch.where(greedy, logits.argmax(-1), ids)
-    return ids, logprobs.gather(1, ids[:, None])[:, 0]
+    own = logprobs.gather(1, ids[:, None])[:, 0]
+    if probabilities is untruncated:
+        return ids, own, None
+    kept = probabilities > 0
+    left = torch.log_softmax(logprobs.masked_fill(~kept, -torch.inf), -1)
+    return ids, torch.where(kept.all(-1), own, left.gather(1, ids[:, None])[:, 0]), kept
 
 
 def log_softmax(logits: Tensor, temperature: Tensor | None = None) -> Tensor:

@@ -32,6 +32,7 @@ from agentsgym.types import (
     wait_for,
 )
 from agentsgym.types.foreign import checked_number
+from agentsgym.types.names import ConfigError
 from agentsgym.types.reward_placement import place_rewards
 from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
@@ -64,6 +65,18 @@ def tokenizer_of(agent: Any) -> Tokenizer | None:
 def sampling_of(agent: Agent) -> SamplingParams:
     """The sampling settings of the agent's engine; unused defaults for a text agent."""
     return agent.sampling if is_engine_agent(agent) else SamplingParams()
+
+
+def check_engine(env: MultistepEnv, engine: Any) -> None:
+    """Raise ConfigError for an environment whose actions are constrained, and an engine that
+    cannot sample so."""
+    actions = env.unwrapped.config.actions
+    if actions != "free" and not getattr(engine, "records_supports", False):
+        raise ConfigError(
+            f"{env.name}: env_config.actions={actions!r} needs an engine that samples "
+            "among given answers and says what each token was chosen from: the embedded or the "
+            f"plain one, or servers of serve-model; {type(engine).__name__} does not"
+        )
 
 
 def _has_engine(agent: Any) -> TypeGuard[EngineAgent]:
@@ -159,6 +172,8 @@ def play_alone(
 ) -> Rollout:
     """One trial, episode by episode, for an agent that only has `get_action` or an environment that
     plays its episodes in its own way."""
+    if is_engine_agent(agent):
+        check_engine(env, agent.engine)
     session = Session(env, request, sampling_of(agent))
     try:
         rollout = drive(play_trial(session, complete_episodes(agent)), agent, session)
@@ -254,7 +269,12 @@ def _placed(session: Session, episode: Episode, row: Row) -> Floats:
     spans = [span for span in row.spans if span.episode == episode.index]
     config = session.env.config
     return place_rewards(
-        len(row.token_ids), spans, episode, config.reward_placement, config.final_reward
+        len(row.token_ids),
+        spans,
+        episode,
+        config.reward_placement,
+        config.final_reward,
+        row.supports,
     )
 
 

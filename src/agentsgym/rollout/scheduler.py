@@ -20,7 +20,13 @@ from typing import NamedTuple
 
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.rollout.drive import OnRollout, advance, play_alone, plays_episodes
+from agentsgym.rollout.drive import (
+    OnRollout,
+    advance,
+    check_engine,
+    play_alone,
+    plays_episodes,
+)
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import TrialGenerator, play_trial
 from agentsgym.types import (
@@ -83,7 +89,10 @@ class Scheduler:
         return [rollouts[assignment.request.session_id] for assignment in assignments]
 
     def add(self, assignments: Sequence[Assignment], *, first: bool = False) -> None:
-        """Play these too: after those that wait already, or with `first` before them."""
+        """Play these too: after those that wait already, or with `first` before them. Raises
+        ConfigError if the engine cannot sample what an environment allows."""
+        for env in {id(one.env): one.env for one in assignments}.values():
+            check_engine(env, self._engine)
         self._alone += [one for one in assignments if plays_episodes(one.env)]
         together = [one for one in assignments if not plays_episodes(one.env)]
         if first:

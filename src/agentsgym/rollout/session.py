@@ -10,6 +10,7 @@ from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.tokens import Tree
+from agentsgym.tokens.choices import choices_of
 from agentsgym.types import (
     ActionKind,
     Answer,
@@ -24,6 +25,7 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
+from agentsgym.types.choices import Choices
 from agentsgym.types.messages import count_calls, spoken
 from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
@@ -229,7 +231,27 @@ class Session:
             request.seed,
             self.sampled_tokens,
             self.messages,
+            self._choices() if kind == "action" else None,
         )
+
+    def _choices(self) -> Choices | None:
+        """The answers that are allowed. Raises SessionError if there is none, or one that cannot be
+        said."""
+        codec, tokenizer, most = self.tree.codec, self.env.tokenizer, self.sampling.max_tokens
+        free = self.env.config.actions == "free" or self.call is not None
+        if free or codec is None or tokenizer is None:
+            return None
+        actions = self.admissible_actions()
+        try:
+            choices = choices_of(codec, tokenizer, actions or (), called=self.acts)
+        except ValueError as error:
+            raise SessionError(f"{self.where()}: {error}") from error
+        if choices.longest > most:
+            raise SessionError(
+                f"{self.where()}: an admissible action has {choices.longest} tokens, and an action "
+                f"has at most {most} (max_action_tokens)"
+            )
+        return choices
 
     def _sampling(self, most: int) -> SamplingParams:
         limits = [most, self.tokens_left(), self.call.max_tokens if self.call else None]

@@ -164,7 +164,6 @@ def rollout_of(session: Session, *more: Episode) -> Rollout:
     request, env, tree = session.request, session.env, session.tree
     if tree.rewritten:
         warn_rewritten(env.codec)
-    ids, logprobs, at = tree.tape()
     rollout = Rollout(
         session_id=request.session_id,
         group=request.group,
@@ -173,9 +172,7 @@ def rollout_of(session: Session, *more: Episode) -> Rollout:
         env_config=env.env_config,
         task_data=request.task_data,
         episodes=(*session.episodes, *more),
-        token_ids=ids,
-        logprobs=logprobs,
-        at=at,
+        **tree.tape(),
         error=session.error,
         seed=request.seed,
         reward_placement=env.config.reward_placement,

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from agentsgym.tokens.codec import Codec
 from agentsgym.tokens.folding import folded
 from agentsgym.types import Answer, Message, ModelCall, ToolSchema
+from agentsgym.types.supports import NO_SUPPORTS, Supports, joined_supports
 
 REASONS = {
     "history": "earlier turns were changed or dropped",
@@ -97,6 +97,7 @@ class Tree:
         self._rows: list[array[int]] = []
         self._stops, self._parents, self._at = array("i"), array("i"), array("i")
         self._logprobs = array("f")
+        self._supports: list[Supports] = []
         self._tools = tuple(tools)
         self.restart()
 
@@ -237,7 +238,7 @@ class Tree:
         message = node.answer = answer.message
         node.sampled = answer.token_ids is not None
         node.policy_version = answer.policy_version
-        self.pending, self._after = None, self.add(node, ids, answer.logprobs)
+        self.pending, self._after = None, self.add(node, ids, answer.logprobs, answer.supports)
         self.messages.append(message)
         self._known = len(self.messages)
         if self._call is not None:
@@ -247,7 +248,13 @@ class Tree:
             self._openings.setdefault(opening, set()).add(tools)
         return len(ids)
 
-    def add(self, node: Node, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> int:
+    def add(
+        self,
+        node: Node,
+        ids: Sequence[int],
+        logprobs: Sequence[float] | None = None,
+        supports: Supports = NO_SUPPORTS,
+    ) -> int:
         """Put a node on the tape, with the ids of its answer; return its number."""
         start = self._at[-1] if self._at else 0
         acts = start + node.acts - node.start
@@ -256,6 +263,8 @@ class Tree:
         self._at.extend((start, acts, acts + len(ids)))
         self._logprobs.frombytes(bytes(4 * (acts - start)))
         self._logprobs.extend(logprobs if logprobs and ids else (0.0,) * len(ids))
+        if len(supports):
+            self._supports.append(supports.between(0, len(ids), acts))
         self._rows.append(node.row)
         self._stops.append(node.acts + len(ids))
         self._parents.append(_NOWHERE if node.parent is None else node.parent)
@@ -278,16 +287,21 @@ class Tree:
 
     # -- the tape ----------------------------------------------------------------------------------
 
-    def tape(self) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.int32]]:
-        """The ids of all steps in the order of play, (N,); their log-probabilities, (N,); and the
-        places of the steps, (steps, 3)."""
+    def tape(self) -> dict[str, Any]:
+        """What a `Rollout` has of all steps: their `token_ids` in the order of play, (N,), with
+        `logprobs`, (N,), and `supports`; and the places of the steps, `at`, (steps, 3)."""
         at = np.array(self._at, np.int32).reshape(-1, 3)
         ids = array("i")
         for row, stop, size in zip(
             self._rows, self._stops, (at[:, 2] - at[:, 0]).tolist(), strict=True
         ):
             ids.extend(row[stop - size : stop])
-        return np.array(ids, np.int32), np.array(self._logprobs, np.float32), at
+        return {
+            "token_ids": np.array(ids, np.int32),
+            "logprobs": np.array(self._logprobs, np.float32),
+            "at": at,
+            "supports": joined_supports(self._supports),
+        }
 
 
 _NO_TOKENS = array("i")  # it is never extended

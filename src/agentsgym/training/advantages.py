@@ -25,6 +25,7 @@ from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.rows import Flags
+from agentsgym.types.supports import Supports
 
 
 class GenerationAdvantages:
@@ -139,6 +140,12 @@ class ChoiceScorer:
             for row in rollout.rows
             if (spans := tuple(s for s in row.spans if (rollout.session_id, s.key) in asked))
         ]
+        supports = {
+            (rollout.session_id, span.key): row.supports.between(span.start, span.stop)
+            for rollout in rollouts
+            for row in rollout.rows
+            for span in row.spans
+        }
         choices: dict[str, dict[StepKey, Choices]] = {r.session_id: {} for r in rollouts}
 
         def places(row: TrainRow) -> list[int]:
@@ -150,7 +157,8 @@ class ChoiceScorer:
                 of_steps = [asked[row.session_id, span.key] for span in row.spans]
                 parts = torch.split(logits / self._temperature, [len(own) for own in of_steps])
                 for span, options, part in zip(row.spans, of_steps, parts, strict=True):
-                    choices[row.session_id][span.key] = _chances(options, part)
+                    key = row.session_id, span.key
+                    choices[row.session_id][span.key] = _chances(options, part, supports[key])
         return [choices[rollout.session_id] for rollout in rollouts]
 
 
@@ -191,8 +199,14 @@ def _options(action: Action, known: Sequence[Action]) -> Options:
     return options
 
 
-def _chances(options: Options, logits: torch.Tensor) -> Choices:
-    """The probabilities of the options at each of K tokens by logits of shape (K, V)."""
+def _chances(options: Options, logits: torch.Tensor, supports: Supports) -> Choices:
+    """The probabilities of the options at each of K tokens by logits of shape (K, V), among what
+    the step's tokens were chosen from."""
+    for place, ids in supports:
+        if place < len(logits):
+            among = logits[place, ids.tolist()]
+            logits[place] = -torch.inf
+            logits[place, ids.tolist()] = among
     totals = torch.logsumexp(logits, dim=-1)
     return tuple(
         dict(zip(tokens, (own[tokens] - total).exp().tolist(), strict=True))

@@ -223,11 +223,6 @@ def _check_generation(config: Any) -> None:
             f"gradient_accumulation_steps ({config.gradient_accumulation_steps}): an optimizer "
             "step must not span two generations"
         )
-    if (config.top_p < 1.0 or config.top_k > 0) and not config.allow_truncated_sampling:
-        raise ValueError(
-            "top_p and top_k bias the importance ratio; leave them off, or set "
-            "allow_truncated_sampling=True"
-        )
 
 
 def _check_estimator(config: Any) -> None:

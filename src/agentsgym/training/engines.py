@@ -49,10 +49,11 @@ def check_engine_settings(args: GRPOEnvConfig, engine: Any) -> None:
 
 
 def check_engine_at_work(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
-    """Check that the engine can sample where and when `args` want it.
+    """Check that the engine can sample where, when and how `args` want it.
 
     Raises ValueError for generations played ahead with an engine that cannot sample during the
-    optimizer's work; for actors on Ray ConfigError without a cluster, MissingExtra without Ray, and
+    optimizer's work, and for top-p or top-k with one that does not record what they leave; for
+    actors on Ray ConfigError without a cluster, MissingExtra without Ray, and
     TypeError for an engine whose servers others cannot reach.
     """
     name = type(engine).__name__
@@ -63,6 +64,12 @@ def check_engine_at_work(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
             f"max_staleness={args.max_staleness} needs an engine with a copy of the weights, which "
             f"{name} does not have: let the run start a server (engine={{'launch': 1, 'command': "
             "'serve-model'}), or name servers in engine.urls"
+        )
+    if (args.top_p < 1.0 or args.top_k > 0) and not getattr(engine, "records_supports", False):
+        raise ValueError(
+            "top_p and top_k need an engine that says which tokens they left, or the importance "
+            f"ratio would be biased, and {name} does not: leave them off, or use the embedded or "
+            "the plain engine, or servers of serve-model"
         )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.types import Rollout, StepSpan
+from agentsgym.types.supports import Supports
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +80,15 @@ def _bare(rollout: TrainRollout) -> TrainRollout:
     return TrainRollout(played, rows, rollout.in_loss)
 
 
+_TENSORS = "token_ids", "logprobs", "advantages"
+
+
 def _as_plain(rollout: TrainRollout) -> list[Any]:
     played = rollout.played
     rows = [
         [list(map(astuple, row.spans)), row.sampled]
-        + [torch.tensor(values) for values in (row.token_ids, row.logprobs, row.advantages)]
+        + [torch.tensor(getattr(row, name)) for name in _TENSORS]
+        + [torch.tensor(getattr(row.supports, name)) for name in Supports.__match_args__]
         for row in rollout.rows
     ]
     return [played.session_id, played.group, played.index, played.error, rollout.in_loss, rows]
@@ -93,8 +98,10 @@ def _from_plain(values: Sequence[Any]) -> TrainRollout:
     session, group, index, error, in_loss, rows = values
     made = []
     for spans, sampled, *tensors in rows:
-        ids, logprobs, advantages = (tensor.numpy() for tensor in tensors)
+        ids, logprobs, advantages, *supports = (tensor.numpy() for tensor in tensors)
         own = tuple(StepSpan(*span) for span in spans)
-        made.append(TrainRow(ids, logprobs, advantages, own, sampled, session))
+        row = TrainRow(ids, logprobs, advantages, own, sampled, session)
+        row.supports = Supports(*supports)
+        made.append(row)
     played = Rollout(session, group, index, "", {}, {}, (), error=error)
     return TrainRollout(played, made, in_loss)

@@ -199,9 +199,6 @@ class TrainSettings(Section):
         "What dataset rows may name besides registered environments: true, anything; "
         "or the modules whose classes they may name.",
     )
-    allow_truncated_sampling: bool = setting(
-        False, "Train with top-p or top-k although that biases the ratio."
-    )
 
     @property
     def given(self) -> dict[str, Any]:

@@ -75,6 +75,12 @@ def _load(place: str, tokenizer: Any, dtype: torch.dtype) -> Any:
 def _scores_of(rows: Sequence[TrainRow], engine: Any) -> list[tuple[TrainRow, torch.Tensor]]:
     """Each row that has tokens with loss with their log-probabilities at a server."""
     spoken = [row for row in rows if row.agent_tokens]
+    if any(len(row.supports) for row in spoken):
+        raise ConfigError(
+            "teacher_model: a server scores tokens among the whole vocabulary, and with top_p, "
+            "top_k or constrained actions they were chosen from less; load the teacher here, by "
+            "its directory"
+        )
     scores = engine.score([row.token_ids.tolist() for row in spoken])
     return [
         (row, torch.tensor(score)[row.positions]) for row, score in zip(spoken, scores, strict=True)

@@ -52,10 +52,12 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
         parts = zip(*(chunk.split(values.detach().float()) for values in given), strict=True)
         for row, (logps, *others) in zip(chunk.rows, parts, strict=True):
             if row.session_id in self._numbers:
-                columns = [_by_token(row, x) for x in (row.logps.get("old", logps), *others)]
+                own = row.logps.get("old", logps), *others
+                columns = [_by_token(row, x, float(k == 1)) for k, x in enumerate(own)]
                 for span in row.spans:
-                    own = [tuple(x[span.start : span.stop].tolist()) for x in columns]
-                    numbers = StepNumbers(own[0], own[1], own[2] if len(own) > 2 else None)
+                    of_step = [tuple(x[span.start : span.stop].tolist()) for x in columns]
+                    entropies = of_step[2] if len(of_step) > 2 else None
+                    numbers = StepNumbers(of_step[0], of_step[1], entropies)
                     self._numbers[row.session_id][span.key] = numbers
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -74,8 +76,8 @@ class TokenSample(TrainerCallback):  # type: ignore[misc]
             self._sink(records, {"step": self._step, "rank": self._rank})
 
 
-def _by_token(row: TrainRow, values: torch.Tensor) -> Floats:
-    """Values of a row's tokens with loss for all of its tokens, 0 at others."""
-    whole = np.zeros(row.length)
+def _by_token(row: TrainRow, values: torch.Tensor, others: float) -> Floats:
+    """Values of a row's tokens with loss for all of its tokens, and what `others` have."""
+    whole = np.full(row.length, others)
     whole[row.positions] = values.cpu()
     return whole

@@ -97,8 +97,8 @@ def add_own_head(model: Any, temperature: float) -> None:
         self: Any, *args: Any, shift_labels: Any = None, fused_lm_head: bool = False, **options: Any
     ) -> Any:
         if fused_lm_head:
-            output = original(*args, **options, use_cache=False)
-            return _score_labels(output, shift_labels, temperature)
+            logits = original(*args, **options, use_cache=False).logits
+            return LabeledOutput(*score_labels(logits, shift_labels, temperature))
         return original(
             *args, **options if shift_labels is None else {**options, "shift_labels": shift_labels}
         )
@@ -106,16 +106,16 @@ def add_own_head(model: Any, temperature: float) -> None:
     model.forward = MethodType(forward, model)
 
 
-def _score_labels(output: Any, labels: torch.Tensor, temperature: float) -> LabeledOutput:
-    """Log-probabilities of the labels by the model's own logits, with its soft caps and scales."""
-    logits = output.logits
+def score_labels(
+    logits: torch.Tensor, labels: torch.Tensor, temperature: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probabilities of the labels and entropies (nats), of the labels' shape, by logits with
+    one more dimension; one of -inf is of an id that cannot be chosen."""
     if logits.dtype != torch.float64:
         logits = logits.float()
     table = torch.log_softmax(logits / temperature, dim=-1)
-    return LabeledOutput(
-        log_probs=table.gather(-1, labels[..., None])[..., 0],
-        entropy=-(table.exp() * table).sum(-1),
-    )
+    known = table.masked_fill(table == -torch.inf, 0.0)
+    return known.gather(-1, labels[..., None])[..., 0], -(known.exp() * known).sum(-1)
 
 
 # -- the trainer -----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from typing import Any, Self
 
 from agentsgym.types.messages import Message, ToolFunction
 from agentsgym.types.requests import FinishReason, GenerationResult, ModelCall
+from agentsgym.types.supports import NO_SUPPORTS, Supports
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,7 +13,7 @@ class Answer:
     """What an agent answers: the `message` of its conversation, whose calls could be read; calls
     that it began and that could not be read are counted in `unread`.
 
-    `token_ids`, `logprobs`, `finish_reason` and `policy_version` are those of the
+    `token_ids`, `logprobs`, `supports`, `finish_reason` and `policy_version` are those of the
     `GenerationResult`; the first two are None for a text agent. A program is also told how many
     tokens were read (`prompt_tokens`), and the sampled ones as `words` if its call asks for their
     log-probabilities; or the `error` for which its call has no answer.
@@ -27,12 +28,20 @@ class Answer:
     prompt_tokens: int = 0
     words: tuple[str, ...] | None = None
     error: str | None = None
+    supports: Supports = NO_SUPPORTS
 
     @classmethod
     def of(cls, result: GenerationResult, message: Message, unread: int = 0) -> Self:
         """The answer that `message` makes of an engine's result."""
-        ending, version = result.finish_reason, result.policy_version
-        return cls(message, result.token_ids, result.logprobs, ending, version, unread)
+        return cls(
+            message,
+            result.token_ids,
+            result.logprobs,
+            result.finish_reason,
+            result.policy_version,
+            unread,
+            supports=result.supports,
+        )
 
     @classmethod
     def refused(cls, reason: str) -> Self:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from agentsgym.types.foreign import truth
 from agentsgym.types.messages import Message, ToolSchema, as_text, spoken
 from agentsgym.types.rows import Floats, Row, StepSpan, chains, equal, joined
+from agentsgym.types.supports import NO_SUPPORTS, Supports, joined_supports
 
 ActionKind = Literal["action", "reflection"]
 
@@ -149,11 +150,13 @@ class Rollout:
     Its steps are a tree (`Step.parent`); `nodes` numbers them in the order of play. On its tape
     each token stands once, in that order: `token_ids` int32 and `logprobs` float32 (nats, 0.0 on
     tokens that were not sampled), of shape (N,). `at` (int32, shape (nodes, 3)) has the place of
-    each node's own tokens: from `start` what it read, from `acts` to before `stop` its answer. Rows
+    each node's own tokens: from `start` what it read, from `acts` to before `stop` its answer.
+    `supports` say what the tokens of answers were chosen from. Rows
     and conversations are paths in the tree. `reward_placement` and `final_reward_placement` are the
     environment's settings `reward_placement` and `final_reward`.
 
-    Raises ValueError if the nodes' own tokens are not the tape, or a parent is no earlier node.
+    Raises ValueError if the nodes' own tokens are not the tape, a parent is no earlier node, or a
+    token is not among those that it was chosen from.
     """
 
     session_id: str
@@ -166,6 +169,7 @@ class Rollout:
     token_ids: NDArray[np.int32] = field(default_factory=lambda: _NO_IDS)
     logprobs: NDArray[np.float32] = field(default_factory=lambda: _NO_LOGPROBS)
     at: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 3), np.int32))
+    supports: Supports = NO_SUPPORTS
     error: str | None = None
     seed: int = 0
     reward_placement: str = "spread"
@@ -193,6 +197,8 @@ class Rollout:
             raise ValueError("the places of the nodes do not follow each other on the tape")
         if ((start > acts) | (acts > stop)).any():
             raise ValueError("an answer does not lie within its node's own tokens")
+        if not self.supports.fits(self.token_ids):
+            raise ValueError("a token is not among the ids that it was chosen from")
         places = zip(nodes, self.at.tolist(), strict=True)
         for number, (step, (begin, says, end)) in enumerate(places):
             if step.parent is None and not step.whole:
@@ -242,7 +248,9 @@ class Rollout:
     def without_tokens(self) -> "Rollout":
         """The rollout without its tokens, which are long."""
         nowhere = np.zeros_like(self.at)
-        return replace(self, token_ids=_NO_IDS, logprobs=_NO_LOGPROBS, at=nowhere)
+        return replace(
+            self, token_ids=_NO_IDS, logprobs=_NO_LOGPROBS, at=nowhere, supports=NO_SUPPORTS
+        )
 
     def by_row(self, values: NDArray[Any]) -> Iterator[NDArray[Any]]:
         """Numbers of the tape's tokens, shape (N,), as those of each row's, shape (T,): 0 on what
@@ -339,7 +347,20 @@ def _rows_of(rollout: Rollout) -> Iterator[Row]:
             failed=rollout.failed,
             nodes=numbers,
             shared=before,
+            supports=_supports_of(rollout, pieces, before),
         )
+
+
+def _supports_of(rollout: Rollout, pieces: Sequence[slice], shared: int) -> Supports:
+    """The supports of a row's own tokens, those after the `shared` ones."""
+    if not len(rollout.supports):
+        return NO_SUPPORTS
+    parts, length = [], 0
+    for piece in pieces:
+        if length >= shared:
+            parts.append(rollout.supports.between(piece.start, piece.stop, length))
+        length += piece.stop - piece.start
+    return joined_supports(parts)
 
 
 def _given(steps: Sequence[Step], pieces: Sequence[slice]) -> Floats | None:

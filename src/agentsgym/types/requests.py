@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
+from agentsgym.types.choices import Choices
 from agentsgym.types.messages import Message, ToolSchema
+from agentsgym.types.supports import NO_SUPPORTS, Supports
 
 FinishReason = Literal["stop", "length", "error"]
 
@@ -50,7 +52,7 @@ class SamplingParams:
 
     @property
     def truncates(self) -> bool:
-        """Whether top-p or top-k cuts the distribution, which biases a policy-gradient ratio."""
+        """Whether top-p or top-k cuts the distribution."""
         return self.top_p < 1.0 or self.top_k > 0
 
 
@@ -61,7 +63,8 @@ class GenerationRequest:
     `token_ids` is the whole context (empty without a tokenizer); an engine that kept the session's
     cache only reads the new tokens. `messages` is the same conversation as text. Both are live
     views that only grow while the request is open. The noise of the k-th sampled token depends only
-    on (`seed`, `sampled_before` + k).
+    on (`seed`, `sampled_before` + k). With `choices` the answer is one of them, chosen token by
+    token among the ids that go on to one; it ends with them, and nowhere else.
     """
 
     session_id: str
@@ -70,6 +73,7 @@ class GenerationRequest:
     seed: int = 0
     sampled_before: int = 0
     messages: Sequence[Message] = ()
+    choices: Choices | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +81,9 @@ class GenerationResult:
     """The answer to a GenerationRequest: an agent's action in one step.
 
     `token_ids` are the ids that the engine sampled, including the end-of-turn token, and
-    `logprobs` (nats) their log-probabilities under the untruncated distribution at the sampling
-    temperature. Both are None for an agent that only returns text. `error` has the reason if
+    `logprobs` (nats) their log-probabilities at the sampling temperature, among the ids that
+    `supports` name: those that top-p and top-k left, or that the request allowed. Ids and
+    log-probabilities are None for an agent that only returns text. `error` has the reason if
     `finish_reason` is "error". Raises ValueError if there are not as many logprobs as tokens.
     """
 
@@ -89,6 +94,7 @@ class GenerationResult:
     finish_reason: FinishReason = "stop"
     error: str | None = None
     policy_version: int = 0
+    supports: Supports = NO_SUPPORTS
 
     def __post_init__(self) -> None:
         if self.token_ids is None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from agentsgym.types.records import Episode, Rollout
-from agentsgym.types.rows import Floats, Row, StepSpan
+from agentsgym.types.rows import Floats, Row, StepSpan, chosen
+from agentsgym.types.supports import NO_SUPPORTS, Supports
 
 REWARD_PLACEMENTS = {
     "spread": "evenly, r/n on each of the step's n agent tokens",
@@ -30,30 +31,34 @@ def place_rewards(
     episode: Episode,
     placement: str,
     final_reward: str,
+    supports: Supports = NO_SUPPORTS,
 ) -> Floats:
     """Per-token rewards of one row for those steps of `spans` that are actions of `episode`:
-    float64 of shape (length,), 0.0 on all other tokens.
+    float64 of shape (length,), 0.0 on all other tokens, those that `supports` say were forced among
+    them.
 
     `placement` is a name in `REWARD_PLACEMENTS`, `final_reward` one in `FINAL_REWARDS`. With
-    "last_step", a step's own `token_rewards` (one per agent token) override `placement`; the rest
-    of the step's reward goes to its last token.
+    "last_step", a step's own `token_rewards` (one per token of its answer) override `placement`;
+    the rest of the step's reward goes to its last agent token.
     """
     rewards = np.zeros(length)
-    spans = [span for span in spans if span.length and episode.steps[span.step].kind == "action"]
-    total = sum(span.length for span in spans)
-    for span in spans:
+    spans = [span for span in spans if episode.steps[span.step].kind == "action"]
+    places = [
+        (span, at) for span, at in zip(spans, chosen(spans, supports), strict=True) if len(at)
+    ]
+    total = sum(len(at) for _, at in places)
+    for span, at in places:
         step, own = episode.steps[span.step], final_reward == "last_step"
-        tokens = rewards[span.start : span.stop]
         reward = step.reward if own else episode.reward
         if final_reward == "spread":
-            tokens[:] = reward / total
+            rewards[at] = reward / total
         elif own and step.token_rewards is not None:
-            tokens[:] = step.token_rewards
-            tokens[-1] += reward - sum(step.token_rewards)
+            rewards[at] = np.asarray(step.token_rewards)[at - span.start]
+            rewards[at[-1]] += reward - sum(rewards[at].tolist())
         elif placement == "last_token":
-            tokens[-1] = reward
+            rewards[at[-1]] = reward
         else:
-            tokens[:] = reward / span.length if placement == "spread" else reward
+            rewards[at] = reward / len(at) if placement == "spread" else reward
     return rewards
 
 
@@ -81,7 +86,8 @@ def row_rewards(rollout: Rollout, row: Row, own: Mapping[int, Floats] | None = N
         if spans:
             counted = episode if episode.score_weight else _penalties(episode)
             placement, final = rollout.reward_placement, rollout.final_reward_placement
-            rewards += place_rewards(len(rewards), spans, counted, placement, final)
+            supports = row.supports
+            rewards += place_rewards(len(rewards), spans, counted, placement, final, supports)
     return rewards
 
 

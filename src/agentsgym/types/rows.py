@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agentsgym.types.supports import NO_SUPPORTS, Supports
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -29,8 +31,15 @@ class StepSpan:
 
     @property
     def length(self) -> int:
-        """Number of agent tokens."""
+        """Number of tokens."""
         return self.stop - self.start
+
+
+def chosen(spans: Sequence[StepSpan], supports: Supports) -> list[Ints]:
+    """The positions of the agent tokens of each span: those that were a choice."""
+    forced = supports.forced
+    every = [np.arange(span.start, span.stop) for span in spans]
+    return [at[~np.isin(at, forced)] for at in every] if len(forced) else every
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +47,8 @@ class Row:
     """One sequence of T tokens as the model sees it.
 
     `token_ids` int32 and `logprobs` float32 (nats, 0.0 on tokens that were not sampled) have shape
-    (T,). `spans` lists the steps whose tokens carry loss in this row. `begins` is the reason for
+    (T,). `spans` lists the steps whose tokens carry loss in this row, without the tokens that were
+    forced; `supports` say what tokens were chosen from. `begins` is the reason for
     the row: "episode" for a new context, "note" if the episode goes on from a note, "template" if
     the chat template rewrote the history;
     `rewrites` then says what of it: "thoughts", "answer", "opening" or "earlier". `sampled` is
@@ -63,6 +73,7 @@ class Row:
     failed: bool = False
     nodes: tuple[int, ...] = ()
     shared: int = 0
+    supports: Supports = NO_SUPPORTS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "token_ids", np.asarray(self.token_ids, np.int32))
@@ -77,21 +88,28 @@ class Row:
 
     @property
     def agent_token_mask(self) -> Ints:
-        """1 for each token of a span, 0 for context and in a failed rollout; shape (T,)."""
+        """1 for each token of a span that was a choice, 0 for context and in a failed rollout;
+        shape (T,)."""
         mask = np.zeros(len(self.token_ids), np.int64)
         if not self.failed:
             for span in self.spans:
                 mask[span.start : span.stop] = 1
+            mask[self.supports.forced] = 0
         return mask
 
     @property
     def agent_tokens(self) -> int:
         """Number of agent tokens."""
-        return 0 if self.failed else sum(span.length for span in self.spans)
+        return 0 if self.failed else self.choices
+
+    @property
+    def choices(self) -> int:
+        """Number of tokens that the agent chose, in a failed rollout too."""
+        return sum(map(len, chosen(self.spans, self.supports)))
 
     @property
     def prompt_length(self) -> int:
-        """Number of tokens before the first agent token (T if there is none)."""
+        """Number of tokens before the first step's answer (T if there is none)."""
         starts = [span.start for span in self.spans if span.length and not self.failed]
         return min(starts, default=len(self.token_ids))
 

@@ -8,7 +8,8 @@ Numbers = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class StepNumbers:
-    """The numbers of one step's N agent tokens, each of length N.
+    """The numbers of the N tokens of one step's answer, each of length N; of one that was forced
+    they are 0, and its ratio is 1.
 
     `logprobs` (nats) are the trainer's, to be compared with the sampler's: before any update if the
     generation is used for several, else in the update. `ratios` are the importance ratios in the

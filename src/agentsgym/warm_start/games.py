@@ -158,8 +158,7 @@ def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) ->
         replace(episode, steps=tuple(islice(written, len(episode.steps))), unanswered=None)
         for episode in rollout.episodes
     )
-    ids, logprobs, at = tree.tape()
-    again = replace(rollout, episodes=episodes, token_ids=ids, logprobs=logprobs, at=at)
+    again = replace(rollout, episodes=episodes, **tree.tape())
     if any(max_tokens is not None and len(row.token_ids) > max_tokens for row in again.rows):
         raise ValueError("a row is longer than max_rollout_tokens")
     return again

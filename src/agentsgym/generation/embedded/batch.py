@@ -8,8 +8,9 @@ sampled.
 
 # ruff: noqa: RUF009 - `_column` makes fields
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import torch
 from agentsgym.generation.sampling import as_seed, sample, uniforms, widest
 from agentsgym.types import SamplingParams
 from agentsgym.types.rows import Ints
+from agentsgym.types.supports import Ids
 
 
 def _column(fill: Any, dtype: Any = np.int64) -> Any:
@@ -128,15 +130,46 @@ def shared_prefix(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> int:
     return int(differing[0]) if len(differing) else count
 
 
-Sampled = tuple[Ints, npt.NDArray[np.floating[Any]]]
-"""Ids [n] and their log-probabilities [n]."""
+class Sampled(NamedTuple):
+    """`ids` [n] and their `logprobs` [n], and for each the ids that it was chosen from, None for
+    the whole vocabulary; none of them if that is so for all."""
+
+    ids: Ints
+    logprobs: npt.NDArray[np.floating[Any]]
+    supports: Sequence[Ids | None] = ()
 
 
-def sample_tokens(table: RowTable, rows: Ints, logits: torch.Tensor) -> Sampled:
-    """Sample a token for each of `rows` [n] from `logits` [n, vocab]."""
+def sample_tokens(
+    table: RowTable, rows: Ints, logits: torch.Tensor, allowed: Sequence[Ids | None] = ()
+) -> Sampled:
+    """Sample a token for each of `rows` [n] from `logits` [n, vocab]; `allowed` are the ids that
+    may be sampled for each, None for all of them."""
     noise = _on(logits.device, noise_of(table, rows))
-    ids, logprobs = sample(logits, noise, *_parameters(table, rows, logits.device))
-    return ids.cpu().numpy(), logprobs.cpu().numpy()
+    if any(ids is not None for ids in allowed):
+        logits = _among(logits, allowed)
+    ids, logprobs, kept = sample(logits, noise, *_parameters(table, rows, logits.device))
+    supports = list(allowed)
+    if kept is not None:
+        left = kept.cpu().numpy()
+        supports = supports or [None] * len(rows)
+        for i in np.flatnonzero(truncates(table, rows)):
+            supports[i] = np.flatnonzero(left[i]).astype(np.int32)
+    return Sampled(ids.cpu().numpy(), logprobs.cpu().numpy(), supports)
+
+
+def truncates(table: RowTable, rows: Ints) -> npt.NDArray[np.bool_]:
+    """Whether top-k or top-p cuts the distribution of each of `rows` [n]."""
+    return (table.top_k[rows] > 0) | (table.top_p[rows] < 1)
+
+
+def _among(logits: torch.Tensor, allowed: Sequence[Ids | None]) -> torch.Tensor:
+    """The logits with -inf for ids that are not allowed."""
+    some = [(i, ids) for i, ids in enumerate(allowed) if ids is not None]
+    outside = np.zeros(logits.shape, np.bool_)
+    outside[[i for i, _ in some]] = True
+    for i, ids in some:
+        outside[i, ids] = False
+    return logits.masked_fill(torch.from_numpy(outside).to(logits.device), -torch.inf)
 
 
 def noise_of(table: RowTable, rows: Ints) -> npt.NDArray[np.float64]:

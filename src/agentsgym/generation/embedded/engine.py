@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from agentsgym.generation.embedded.attention import packed_attention_on
-from agentsgym.generation.embedded.batch import sample_tokens
+from agentsgym.generation.embedded.batch import Sampled, sample_tokens, truncates
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.graphs import Graphs
@@ -114,6 +114,9 @@ class EmbeddedEngine(InProcessEngine):
                 return
             waiting.popleft()
             self._caches.begin(row, request, context, length)
+            self._force(row)
+            if self._table.known[row] >= length:
+                self._finish(session_id, "length")
 
     def _forward(self) -> None:
         try:
@@ -127,18 +130,23 @@ class EmbeddedEngine(InProcessEngine):
         that has read everything."""
         self._admit()
         table, memory = self._table, self._caches.memory
+        if not table.active.any():  # what began was complete at once
+            return
         plan = plan_pass(table, memory, self.max_prefill_tokens)
         in_context = (table.context[plan.rows] - plan.starts).clip(0, plan.chunks)
         self._count_pass(len(plan.rows), int(in_context.sum()))
         saved = plan.copies[:, 2] - table.cached[plan.copies[:, 1]]
         self._totals["shared_prefix_tokens"] += int(saved.sum())
         rows = plan.rows[plan.finished]
-        sampled = self._graphs.run(table, memory, plan)
-        if sampled is None:
-            logits = run_pass(self.model, memory, table, plan, self.device)
-            sampled = sample_tokens(table, rows, logits) if len(rows) else None
-        if sampled is not None:
-            self._append(rows, sampled)
+        allowed = self._allowed(rows)
+        samples = not (allowed or truncates(table, rows).any())
+        given = self._graphs.run(table, memory, plan, samples=samples)
+        if given is None:
+            given = run_pass(self.model, memory, table, plan, self.device)
+        if len(rows):
+            if not isinstance(given, Sampled):
+                given = sample_tokens(table, rows, given, allowed)
+            self._append(rows, given)
 
     def _fail(self, session_id: str, reason: str) -> None:
         """Close a request with an error. Its keys and values may be NaN, which must not be left to

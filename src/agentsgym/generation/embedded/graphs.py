@@ -47,9 +47,9 @@ class StaticGroup(BlockGroup):
 
 
 class Graph:
-    """One pass of up to `rows` rows of `blocks` blocks, of which each reads up to `width` tokens;
-    it `truncates` if some are sampled with top-k or top-p. `place` is the pool of memory and the
-    stream of captures, which all graphs share.
+    """One pass of up to `rows` rows of `blocks` blocks, of which each reads up to `width` tokens.
+    It `samples`, or gives logits if tokens are chosen from some ids only. `place` is the pool of
+    memory and the stream of captures, which all graphs share.
 
     Raises RuntimeError if the model cannot be captured.
     """
@@ -59,15 +59,15 @@ class Graph:
         model: Any,
         memory: KVMemory,
         shape: tuple[int, int, int],
-        truncates: bool,
+        samples: bool,
         place: tuple[Any, Any],
     ) -> None:
         rows, width, blocks = shape
-        self._model, self._memory, self._truncates = model, memory, truncates
+        self._model, self._memory, self._samples = model, memory, samples
         self._rows, self._width = rows, width
         sizes = {
             **dict.fromkeys(("ids", "positions", "blocks", "places"), rows * width),
-            **dict.fromkeys(("last", "noise", "temperature", "top_k", "top_p"), rows),
+            **dict.fromkeys(("last", "noise", "temperature"), rows),
             "table": rows * blocks,
         }
         ends = np.cumsum(list(sizes.values()))
@@ -78,7 +78,7 @@ class Graph:
         self._read = dict(
             zip(sizes, torch.split_with_sizes(self._device, list(sizes.values())), strict=True)
         )
-        for name in ("noise", "temperature", "top_p"):
+        for name in ("noise", "temperature"):
             self._given[name] = self._given[name].view(np.float64)
             self._read[name] = self._read[name].view(torch.float64)
         self._capture(*place)
@@ -94,7 +94,7 @@ class Graph:
             self._output = self._pass()
 
     def _pass(self) -> Tensor:
-        """Ids, and the bits of float64 log-probabilities, [2, rows]."""
+        """Ids, and the bits of float64 log-probabilities, [2, rows]; or logits [rows, vocab]."""
         read = self._read
         positions = read["positions"].view(self._rows, self._width)
         table = read["table"].view(self._rows, -1)
@@ -106,14 +106,15 @@ class Graph:
             logits_to_keep=0 if self._width == 1 else read["last"],
             packed_groups=[StaticGroup(positions, table, self._memory.block)],
         )
-        limits = (read["top_k"], read["top_p"]) if self._truncates else ()
-        logits = output.logits[0].float()
-        ids, logprobs = sample(logits, read["noise"], read["temperature"], *limits)
+        logits: Tensor = output.logits[0].float()
+        if not self._samples:
+            return logits
+        ids, logprobs, _ = sample(logits, read["noise"], read["temperature"])
         return torch.stack((ids, logprobs.double().view(torch.int64)))
 
-    def run(self, table: RowTable, rows: Ints, starts: Ints, chunks: Ints) -> Sampled:
-        """Read the next `chunks` tokens of each of `rows`, all [n], after `starts`; what is sampled
-        then, [n] each."""
+    def run(self, table: RowTable, rows: Ints, starts: Ints, chunks: Ints) -> Tensor:
+        """Read the next `chunks` tokens of each of `rows`, all [n], after `starts`; what the pass
+        gives for them, which the next run overwrites."""
         given, n = self._given, len(rows)
         self._host.zero_()
         total = int(chunks.sum())
@@ -125,16 +126,14 @@ class Graph:
         given["blocks"][at], given["places"][at] = self._memory.address(each, positions)
         given["last"][:n] = np.arange(n) * self._width + chunks - 1
         given["noise"][:n] = noise_of(table, rows)
-        for name in ("temperature", "top_k", "top_p"):
-            given[name][:n] = getattr(table, name)[rows]
+        given["temperature"][:n] = table.temperature[rows]
         blocks = given["table"].reshape(self._rows, -1)
         names = self._memory.read_by(rows)[:, : blocks.shape[1]]
         blocks[:n] = names[:, :1]
         blocks[:n, : names.shape[1]] = names
         self._device.copy_(self._host, non_blocking=True)
         self._graph.replay()
-        ids, bits = self._output.cpu().numpy()
-        return ids[:n], bits[:n].view(np.float64)
+        return self._output[:, :n] if self._samples else self._output[:n]
 
 
 class Graphs:
@@ -160,9 +159,11 @@ class Graphs:
         """Before the next pass, find out whether the weights are those that graphs read."""
         self._sure = False
 
-    def run(self, table: RowTable, memory: KVMemory, plan: PassPlan) -> Sampled | None:
-        """The pass of `plan` and what is sampled for its finished rows, [n] each; None if it has
-        to run without a graph."""
+    def run(
+        self, table: RowTable, memory: KVMemory, plan: PassPlan, *, samples: bool
+    ) -> Sampled | Tensor | None:
+        """The pass of `plan` and what is sampled for its finished rows, or if it `samples` not
+        their logits [n, vocab]; None if it has to run without a graph."""
         if not (self._captures and memory.paged and memory.planes):
             return None
         if memory.planes[0].device.type != "cuda":
@@ -177,24 +178,28 @@ class Graphs:
             copies = memory.copies(plan.copies, memory.planes[0].device)
             for plane in memory.planes:
                 copies.make(plane)
-        ids = np.zeros(len(plan.rows), np.int64)
-        logprobs = np.zeros(len(plan.rows))
+        sampled = np.zeros((2, len(plan.rows)), np.int64)
+        logits: list[Tensor] = []
         for part, shape in parts:
-            graph = self._graph(table, memory, shape, plan.rows[part])
+            graph = self._graph(memory, shape, samples)
             if graph is None:
                 return None
-            ids[part], logprobs[part] = graph.run(
-                table, plan.rows[part], plan.starts[part], plan.chunks[part]
-            )
+            given = graph.run(table, plan.rows[part], plan.starts[part], plan.chunks[part])
+            if samples:
+                sampled[:, part] = given.cpu().numpy()
+            else:
+                logits.append(given.clone())
         table.cached[plan.rows] = plan.starts + plan.chunks
         table.source[plan.rows] = -1
-        return ids[plan.finished], logprobs[plan.finished]
+        if samples:
+            ids, bits = sampled[:, plan.finished]
+            return Sampled(ids, bits.view(np.float64))
+        places = np.argsort(np.concatenate([part for part, _ in parts]))[plan.finished]
+        return torch.cat(logits)[torch.from_numpy(places).to(logits[0].device)]
 
-    def _graph(
-        self, table: RowTable, memory: KVMemory, shape: tuple[int, int, int], rows: Ints
-    ) -> Graph | None:
+    def _graph(self, memory: KVMemory, shape: tuple[int, int, int], samples: bool) -> Graph | None:
         self._look(memory)
-        key = shape, bool((table.top_k[rows] > 0).any() or (table.top_p[rows] < 1).any())
+        key = shape, samples
         if key not in self._graphs:
             try:
                 before = torch.cuda.memory_reserved()

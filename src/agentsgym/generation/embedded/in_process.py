@@ -26,9 +26,11 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
+from agentsgym.types.choices import Walk
 from agentsgym.types.protocols import check_submitted
 from agentsgym.types.requests import context_overflow
 from agentsgym.types.rows import Ints
+from agentsgym.types.supports import Ids, Supports
 
 _EXTRA = ("reused_tokens", "shared_prefix_tokens", "evictions")
 _STOP_WINDOW = 16  # more tokens than a stop string is long; pieces may be empty or partial
@@ -45,6 +47,9 @@ class InProcessEngine(ABC):
     """
 
     can_generate_ahead = False
+    records_supports = True
+    _skips = True
+    """Whether what is forced needs no pass of its own: the next one reads several tokens."""
 
     def __init__(
         self,
@@ -73,6 +78,8 @@ class InProcessEngine(ABC):
         self._requests: dict[str, GenerationRequest] = {}
         self._contexts: dict[str, Ints] = {}
         self._waiting: deque[str] = deque()
+        self._walks: dict[str, Walk] = {}
+        self._supports: defaultdict[str, list[tuple[int, Ids]]] = defaultdict(list)
         self._ready: list[GenerationResult] = []
         self._table = RowTable()
         self._is_stop = np.zeros(self._vocabulary, dtype=np.bool_)
@@ -190,12 +197,35 @@ class InProcessEngine(ABC):
         for request in requests:
             context = np.array(request.token_ids, dtype=np.int64)
             problem = self._problem(context, request.sampling.max_tokens)
+            if problem is None and request.choices is not None:
+                problem = self._outside(request.choices.table.ravel(), "an allowed answer")
             if problem is not None:
                 self._answer_error(request.session_id, problem)
                 continue
             self._requests[request.session_id] = request
             self._contexts[request.session_id] = context
             self._waiting.append(request.session_id)
+            if request.choices is not None:
+                self._walks[request.session_id] = Walk(request.choices)
+                if len(request.choices.table) == 1:
+                    self._answer_only(request, len(context))
+
+    def _answer_only(self, request: GenerationRequest, context: int) -> None:
+        """Answer a request that allows one answer, which needs no pass."""
+        name = request.session_id
+        forced = self._walks[name].forced()
+        ids = tuple(forced[: self._longest(name) - context])
+        supports = Supports.of((place, [token]) for place, token in enumerate(ids))
+        self._close(name)
+        ending: FinishReason = "stop" if len(ids) == len(forced) else "length"
+        self._answer_with(request, ids, (0.0,) * len(ids), supports, ending)
+
+    def _outside(self, ids: Ints | Ids, what: str) -> str | None:
+        """What is wrong with ids that the model does not have, or None; -1 is no id."""
+        outside = ids[(ids < -1) | (ids >= self._vocabulary)]
+        if not len(outside):
+            return None
+        return f"{what} has token id {outside[0]}, outside the vocabulary of {self._vocabulary}"
 
     def _problem(self, context: Ints, max_tokens: int) -> str | None:
         """The reason why a request can never be served, or None."""
@@ -229,12 +259,43 @@ class InProcessEngine(ABC):
         self.release(list(self._requests))
         self.reset()
 
+    def _allowed(self, rows: Ints) -> list[Ids | None]:
+        """The ids that may be sampled next in each of `rows` [n], None for all; no list if that is
+        so for each of them."""
+        walks = [self._walks.get(self._table.sessions[row] or "") for row in rows.tolist()]
+        if not any(walks):
+            return []
+        return [None if walk is None else walk.allowed for walk in walks]
+
+    def _force(self, row: int) -> bool:
+        """Append tokens to a row for as long as one id alone may come next; returns whether its
+        answer is complete then."""
+        table = self._table
+        name = table.sessions[row] or ""
+        if (walk := self._walks.get(name)) is None:
+            return False
+        known, room = int(table.known[row]), int(table.limit[row] - table.known[row])
+        forced = walk.forced()
+        taken = forced[:room]
+        place = slice(known, known + len(taken))
+        table.tokens[row, place], table.logprobs[row, place] = taken, 0.0
+        table.known[row] = place.stop
+        first = known - int(table.context[row])
+        self._supports[name] += [
+            (first + k, np.array([token], np.int32)) for k, token in enumerate(taken)
+        ]
+        return len(taken) == len(forced) and not len(walk.allowed)
+
     def _append(self, rows: Ints, sampled: Sampled) -> None:
         """Append what was sampled to each of `rows` [n]; close finished ones, and with an error
         those whose logits were not finite."""
         table = self._table
-        token_ids, logprobs = sampled
+        token_ids, logprobs, supports = sampled
         ends = table.known[rows]
+        for k, ids in enumerate(supports):
+            if ids is not None:
+                name, place = table.sessions[rows[k]] or "", ends[k] - table.context[rows[k]]
+                self._supports[name].append((int(place), ids))
         table.tokens[rows, ends], table.logprobs[rows, ends] = token_ids, logprobs
         table.known[rows] = ends + 1
         failed = ~np.isfinite(logprobs)
@@ -242,6 +303,10 @@ class InProcessEngine(ABC):
         stopped = self._is_stop[token_ids]
         for i in np.flatnonzero(table.has_stop[rows] & ~stopped):
             stopped[i] = self._hits_stop(int(rows[i]), token_ids[i])
+        for k, row in enumerate(rows.tolist()) if self._walks else ():
+            walk = self._walks.get(table.sessions[row] or "")
+            if walk is not None and not failed[k]:
+                stopped[k] = walk.take(int(token_ids[k])) or (self._skips and self._force(row))
         full = table.known[rows] >= table.limit[rows]
         for i in np.flatnonzero(stopped | full | failed):
             session_id = table.sessions[rows[i]]
@@ -269,14 +334,25 @@ class InProcessEngine(ABC):
     def _finish(self, session_id: str, reason: FinishReason) -> None:
         """Close a request and make its result ready."""
         token_ids, logprobs = self._table.sampled_tokens(self._table.row_of[session_id])
-        ends = self._requests[session_id].sampling.stop_token_ids
+        request, supports = self._requests[session_id], Supports.of(self._supports[session_id])
         self._close(session_id)
+        self._answer_with(request, token_ids, logprobs, supports, reason)
+
+    def _answer_with(
+        self,
+        request: GenerationRequest,
+        token_ids: tuple[int, ...],
+        logprobs: tuple[float, ...],
+        supports: Supports,
+        reason: FinishReason,
+    ) -> None:
         self._answer(
-            session_id,
+            request.session_id,
             token_ids=token_ids,
             logprobs=logprobs,
-            text=self._action_text(token_ids, ends),
+            text=self._action_text(token_ids, request.sampling.stop_token_ids),
             finish_reason=reason,
+            supports=supports,
         )
 
     def _fail(self, session_id: str, reason: str) -> None:
@@ -297,6 +373,8 @@ class InProcessEngine(ABC):
         if self._requests.pop(session_id, None) is None:
             return
         del self._contexts[session_id]
+        self._walks.pop(session_id, None)
+        self._supports.pop(session_id, None)
         row = self._table.row_of.get(session_id)
         if row is not None and self._table.active[row]:
             self._table.active[row] = False

@@ -20,32 +20,35 @@ from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.engine import EngineBackend, new_seed
 from agentsgym.generation.serving.wire import Body, JsonObject
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from agentsgym.types.choices import Choices
 
 T = TypeVar("T")
 _Answer = Callable[[Request], Awaitable[Any]]
 _Id = Annotated[int, Field(ge=0, lt=2**31)]
 _Path = Annotated[str, Field(max_length=4096)]
 _Texts = Annotated[list[str], BeforeValidator(lambda value: value or [])]
-# With these off, log-probabilities are those of the whole distribution.
+# With these off, log-probabilities are those of the distribution, or of what top-p and top-k leave.
 _OFF: dict[str, Any] = {
-    **{"top_p": 1, "min_p": 0, "repetition_penalty": 1, "presence_penalty": 0},
+    **{"min_p": 0, "repetition_penalty": 1, "presence_penalty": 0},
     **{"frequency_penalty": 0, "logit_bias": {}, "n": 1, "echo": False, "stream": False},
 }
 _CLIENT_WENT = 499  # nginx's status for it
 
 
 class CompletionBody(Body):
-    """The body of /v1/completions."""
+    """The body of /v1/completions; with `allowed_answers` the answer is one of them."""
 
     model: str
     prompt: list[_Id] = Field(min_length=1)
     max_tokens: int = Field(default=16, ge=1)
     temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    top_k: Literal[-1, 0, 1] = 0
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    top_k: int = Field(default=0, ge=-1, lt=2**31)
     seed: Annotated[int, Field(ge=-(2**63), lt=2**64)] | None = None
     stop: _Texts = Field(default_factory=list)
     stop_token_ids: list[_Id] | None = None
     user: str = Field(default="", max_length=1000)
+    allowed_answers: list[list[_Id]] | None = None
 
     @classmethod
     def _check(cls, given: JsonObject) -> None:
@@ -126,6 +129,7 @@ class VLLMApi:
         shared = {
             **{"object": "model", "created": 0, "owned_by": "agentsgym"},
             "max_model_len": facts.max_model_len,
+            "records_supports": True,
         }
         base = {"id": facts.name, "root": facts.root, "parent": None, **shared}
         adapters = [
@@ -142,24 +146,24 @@ class VLLMApi:
         result = await _while_connected(
             request, self._backend.sample(self._request(body), body.model)
         )
-        logprobs = result.logprobs or ()
-        if body.top_k == 1:  # there was one possible token
-            logprobs = (0.0,) * len(logprobs)
-        return _completion(body, result, logprobs)
+        return _completion(body, result)
 
     def _request(self, body: CompletionBody) -> GenerationRequest:
         try:
             sampling = SamplingParams(
                 self._facts.most(len(body.prompt), body.max_tokens),
                 body.temperature,
-                top_k=max(body.top_k, 0),
+                body.top_p,
+                max(body.top_k, 0),
                 stop=tuple(body.stop),
                 stop_token_ids=tuple(body.stop_token_ids or ()),
             )
+            allowed = body.allowed_answers
+            choices = None if allowed is None else Choices.of(allowed)
         except ValueError as error:
             raise CallRefused(str(error)) from None
         seed = new_seed() if body.seed is None else body.seed
-        return GenerationRequest(body.user, body.prompt, sampling, seed)
+        return GenerationRequest(body.user, body.prompt, sampling, seed, choices=choices)
 
     # -- weights ----------------------------------------------------------------------------------
 
@@ -218,14 +222,15 @@ async def _valid(work: Awaitable[T]) -> T:
         raise CallRefused(str(error)) from None
 
 
-def _completion(body: CompletionBody, result: GenerationResult, logprobs: Any) -> Any:
-    ids = result.token_ids or ()
+def _completion(body: CompletionBody, result: GenerationResult) -> Any:
+    ids, supports = result.token_ids or (), result.supports
     names = [f"token_id:{token}" for token in ids]
     choice = {
         "index": 0,
         "text": result.text,
         "token_ids": ids,
-        "logprobs": {"tokens": names, "token_logprobs": logprobs},
+        "logprobs": {"tokens": names, "token_logprobs": result.logprobs or ()},
+        "supports": {name: getattr(supports, name).tolist() for name in ("at", "ends", "ids")},
         "finish_reason": result.finish_reason,
     }
     read, written = len(body.prompt), len(ids)

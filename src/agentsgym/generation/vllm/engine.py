@@ -21,6 +21,7 @@ from agentsgym.generation.vllm.protocol import (
     completion_body,
     read_completion,
     read_prompt_logprobs,
+    read_supports,
     refusal,
 )
 from agentsgym.generation.vllm.servers import ServerPool
@@ -34,6 +35,7 @@ from agentsgym.types import (
     SamplingParams,
     WeightUpdate,
 )
+from agentsgym.types.supports import NO_SUPPORTS
 from agentsgym.types.text import remember_secret
 
 _PROBE = "The quick brown fox [guess] said: 'No? 3,141.59!' (and_so on)\n"
@@ -172,6 +174,12 @@ class VLLMEngine(RemoteEngine):
 
     can_generate_ahead = True
 
+    @property
+    def records_supports(self) -> bool:
+        """Whether the servers sample among given answers, and say what tokens were chosen from:
+        those of serve-model do, vLLM does not."""
+        return self.pool.records_supports
+
     def update_weights(self, update: WeightUpdate) -> None:
         """Bring the weights to the servers through the disk: rank 0 writes them and lets the
         servers load them; the other ranks use the same servers. Returns when all that answer have
@@ -286,7 +294,8 @@ class VLLMEngine(RemoteEngine):
         return results
 
     async def _answer(self, request: GenerationRequest) -> GenerationResult:
-        problem = refusal(request, self.pool.max_model_len)
+        records = self.records_supports
+        problem = refusal(request, self.pool.max_model_len, records_supports=records)
         if problem is not None:
             raise ValueError(problem)
         return await self._ask(lambda: self._try(request))
@@ -317,6 +326,7 @@ class VLLMEngine(RemoteEngine):
             text=self._action_text(ids, request.sampling.stop_token_ids),
             finish_reason=reason,
             policy_version=weights.version,
+            supports=read_supports(answer, ids) if self.records_supports else NO_SUPPORTS,
         )
 
     async def _send(self, server: VLLMServer, body: dict[str, Any]) -> Any:

@@ -13,12 +13,14 @@ import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, ValidationError
 
 from agentsgym.generation.http import JsonClient, Refused, printable
 from agentsgym.generation.models import EngineUnavailable
 from agentsgym.types import FinishReason, GenerationRequest, SamplingParams, session_seed
 from agentsgym.types.requests import context_overflow
+from agentsgym.types.supports import Supports
 
 _ROUNDING = 1e-2  # nats by which half precision may raise a log-probability above 0
 _LEAST = -1e4  # nats; anything below counts as impossible
@@ -46,18 +48,22 @@ class MalformedAnswer(ValueError):
         super().__init__(printable(reason))
 
 
-def refusal(request: GenerationRequest, max_model_len: int | None = None) -> str | None:
-    """Why a request can never be served by vLLM, or None."""
+def refusal(
+    request: GenerationRequest, max_model_len: int | None = None, *, records_supports: bool = False
+) -> str | None:
+    """Why a request can never be served by vLLM, or by servers that `records_supports`, or None."""
     if not request.token_ids:
         return "the context is empty"
     if max_model_len is not None and len(request.token_ids) >= max_model_len:
         return context_overflow(len(request.token_ids), max_model_len)
+    if records_supports:
+        return None
     if request.sampling.truncates:
         return (
-            "vLLM gives the log-probabilities of what top_p and top_k leave, not of the whole "
-            "distribution; leave them off"
+            "vLLM does not say which tokens top_p and top_k left, among which its "
+            "log-probabilities are; leave them off"
         )
-    return None
+    return None if request.choices is None else "vLLM does not sample among given answers exactly"
 
 
 def completion_body(
@@ -72,7 +78,12 @@ def completion_body(
     Every sampling parameter is set, because a server takes missing ones from the model's
     generation_config. `max_tokens` is cut to what `max_model_len` leaves.
     """
-    sampling = request.sampling
+    sampling, choices = request.sampling, request.choices
+    more: dict[str, Any] = {}
+    if sampling.truncates:
+        more |= {"top_p": sampling.top_p, "top_k": sampling.top_k}
+    if choices is not None:  # `serve-model` alone knows it
+        more["allowed_answers"] = [[id for id in row if id >= 0] for row in choices.table.tolist()]
     context = list(request.token_ids)
     most = sampling.max_tokens if max_model_len is None else max_model_len - len(context)
     return {
@@ -89,6 +100,7 @@ def completion_body(
         "add_special_tokens": False,
         "stream": False,
         "user": request.session_id,  # `serve-model` finds the session's cache by it
+        **more,
     }
 
 
@@ -124,6 +136,19 @@ def read_completion(
     return tuple(ids), tuple(logprobs), choice.finish_reason
 
 
+def read_supports(answer: Any, token_ids: Sequence[int]) -> Supports:
+    """What an answer's tokens were chosen from. Raises MalformedAnswer if it does not say it."""
+    try:
+        said = _Supports.model_validate(answer["choices"][0].get("supports") or {})
+        supports = Supports(*(np.array(own, np.int32) for own in (said.at, said.ends, said.ids)))
+        fits = supports.fits(np.array(token_ids))
+    except (ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise MalformedAnswer("the answer does not say what its tokens were chosen from")
+    return supports
+
+
 def read_prompt_logprobs(answer: Any, token_ids: Sequence[int]) -> tuple[float, ...]:
     """The log-probabilities (nats) of the context's tokens, 0 for the first.
 
@@ -151,6 +176,12 @@ class _Answer(BaseModel):
 
 class _Logprobs(_Answer):
     token_logprobs: list[Annotated[float, Field(le=_ROUNDING, allow_inf_nan=False)]]
+
+
+class _Supports(_Answer):
+    at: list[int] = []
+    ends: list[int] = []
+    ids: list[int] = []
 
 
 class _Choice(_Answer):

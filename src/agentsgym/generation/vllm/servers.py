@@ -63,6 +63,8 @@ class ServerPool:
         self.base = model
         self.weights: Weights | None = None
         self.max_model_len: int | None = None
+        self.records_supports = True
+        """Whether all servers say what tokens were chosen from, as those of serve-model do."""
         self._probe_ids = probe_ids
         self._loads = False
         self._follows = False  # another process loads the weights, at any time
@@ -228,6 +230,8 @@ class ServerPool:
                 f"{server.url} serves no model {self.base!r}, but {known}; say under which name it "
                 "serves the model (engine.served_model)"
             )
+        if models[self.base].get("records_supports") is not True:
+            self.records_supports = False
         length = models[self.base].get("max_model_len")
         if length is not None:
             self.max_model_len = min(length, self.max_model_len or length)

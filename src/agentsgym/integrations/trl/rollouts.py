@@ -92,10 +92,17 @@ def token_sequence(rollout: Rollout, filler: int) -> dict[str, list[Any]]:
     `completion_ids`. One that failed, or has no agent token, becomes a single masked `filler`
     token, because TRL takes no empty completion.
 
-    Raises SeveralRows.
+    Raises SeveralRows, and ValueError for tokens that were chosen from less than the whole
+    vocabulary, which TRL's loss does not know.
     """
     if not rollout.failed and len(rollout.rows) > 1:
         raise SeveralRows(_problem(rollout))
+    if len(rollout.supports):
+        raise ValueError(
+            f"{rollout.env_class_path}: with top_p, top_k or constrained actions tokens are chosen "
+            "from less than the whole vocabulary, of which TRL's loss would take the probabilities;"
+            " leave them off, or use agentsgym.GRPOEnvTrainer"
+        )
     row = rollout.rows[0] if rollout.rows else None
     prompt = [] if row is None else row.token_ids[: row.prompt_length].tolist()
     if row is None or rollout.failed or not row.agent_tokens:

@@ -18,7 +18,7 @@ from agentsgym.report.stored import groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Episode, Rollout, Row, Step
 from agentsgym.types.reward_placement import per_token_rewards
-from agentsgym.types.rows import Floats
+from agentsgym.types.rows import Floats, chosen
 from agentsgym.types.text import plain
 from agentsgym.types.token_records import StepNumbers, TokenRecord
 
@@ -274,10 +274,10 @@ def _stored(line: StoredRollout) -> dict[tuple[int, int], float | None]:
     if line.advantages is None:
         return {}
     return {
-        span.key: float(advantages[span.start])
+        span.key: float(advantages[at[0]])
         for row, advantages in zip(line.rollout.rows, line.advantages, strict=True)
-        for span in row.spans
-        if span.length
+        for span, at in zip(row.spans, chosen(row.spans, row.supports), strict=True)
+        if len(at)
     }
 
 

@@ -29,6 +29,7 @@ from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.types import Episode, Message, Rollout, Step, ToolCall, ToolSchema
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.rows import Floats
+from agentsgym.types.supports import Supports
 from agentsgym.types.text import clean_text, finite, map_texts, mask_known, masked, plain
 from agentsgym.types.tool_actions import checked_calls
 
@@ -185,6 +186,8 @@ def _plain(value: Any) -> Any:
         calls = _json(plain(list(value.tool_calls))) if value.tool_calls else None
         own = {name: _plain(getattr(value, name)) for name in Message.__match_args__}
         return own | {"tool_calls": calls}
+    if isinstance(value, Supports):
+        return {name: getattr(value, name) for name in Supports.__match_args__}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return _json(plain(value)) if isinstance(value, Mapping) else value

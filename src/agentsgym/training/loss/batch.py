@@ -13,7 +13,8 @@ from torch import nn
 
 from agentsgym.generation.models import without_adapter
 from agentsgym.types import Rollout, Row, StepSpan
-from agentsgym.types.rows import Floats, Ints
+from agentsgym.types.rows import Flags, Floats, Ints, chosen
+from agentsgym.types.supports import NO_SUPPORTS, Supports
 
 STREAMS = ("policy", "reference", "entropy", "teacher")
 """The terms of the loss, each with weights of its own."""
@@ -21,7 +22,8 @@ STREAMS = ("policy", "reference", "entropy", "teacher")
 
 @dataclass(slots=True)
 class TrainRow:
-    """A row of T tokens, of which the P in its `spans` carry loss.
+    """A row of T tokens, of which the P in its `spans` carry loss: those that were a choice, as its
+    `supports` say.
 
     `token_ids` int32, `logprobs` float32 (the sampler's) and `advantages` float64, all of shape
     (T,), are views of the arrays of a `Row` and of its advantages; `sampled` is the `Row`'s, and
@@ -41,6 +43,7 @@ class TrainRow:
     weights: dict[str, float] = field(default_factory=dict)
     logps: dict[str, torch.Tensor] = field(default_factory=dict)
     rollout_log_ratio: tuple[float, int] = (0.0, 0)
+    supports: Supports = NO_SUPPORTS
 
     @property
     def length(self) -> int:
@@ -50,18 +53,18 @@ class TrainRow:
     @property
     def agent_tokens(self) -> int:
         """P."""
-        return sum(map(_tokens_of, self.spans))
+        return sum(map(len, self.places))
+
+    @property
+    def places(self) -> list[Ints]:
+        """Where the tokens with loss of each span stand. A row's first token has no probability and
+        carries none."""
+        return [at[at > 0] for at in chosen(self.spans, self.supports)]
 
     @property
     def positions(self) -> Ints:
         """Where the tokens with loss stand, in ascending order; shape (P,)."""
-        parts = [np.arange(max(span.start, 1), span.stop) for span in self.spans]
-        return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def _tokens_of(span: StepSpan) -> int:
-    """A row's first token has no probability and carries no loss."""
-    return max(0, span.stop - max(span.start, 1))
+        return np.concatenate([np.zeros(0, np.int64), *self.places])
 
 
 @dataclass(slots=True)
@@ -103,7 +106,9 @@ def make_rollouts(
             steps = train_on == "steps"
             for stop, own in [(s.stop, (s,)) for s in spans] if steps else [(None, spans)]:
                 arrays = row.token_ids[:stop], row.logprobs[:stop], values[:stop]
-                rows.append(TrainRow(*arrays, own, row.sampled, rollout.session_id))
+                made = TrainRow(*arrays, own, row.sampled, rollout.session_id)
+                made.supports = row.supports.between(0, made.length)
+                rows.append(made)
         result.append(TrainRollout(rollout, rows, bool(counts)))
     return result
 
@@ -134,7 +139,7 @@ class Chunk:
     (P,): `targets` int64 (the token ids), `advantages`, `weights` by stream, `span` int64 (number
     of the step within the chunk, which has `steps`), `in_row` int64 (`row`), `sampler_logps` with
     `sampled` (1.0 if an engine gave them), `rollout_log_ratio` and `rollout_tokens`, and those
-    `logps` that all rows have.
+    `logps` that all rows have. `supports` say what the tokens were chosen from, by their number.
     """
 
     rows: tuple[TrainRow, ...]
@@ -151,10 +156,22 @@ class Chunk:
     rollout_log_ratio: torch.Tensor
     rollout_tokens: torch.Tensor
     logps: dict[str, torch.Tensor]
+    supports: Supports = NO_SUPPORTS
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Values of shape (P,) by row."""
         return torch.split(values, [row.agent_tokens for row in self.rows])
+
+    def columns(self, vocabulary: int) -> tuple[Ints, Flags]:
+        """The U ids that any token was chosen from, int64, ascending; and for each token those that
+        it was not chosen from, bool of shape (P, U)."""
+        at, sizes = self.supports.at, self.supports.sizes
+        whole = len(at) < len(self.position)
+        ids = np.arange(vocabulary) if whole else np.unique(self.supports.ids).astype(np.int64)
+        outside = np.zeros((len(self.position), len(ids)), np.bool_)
+        outside[at] = True
+        outside[np.repeat(at, sizes), np.searchsorted(ids, self.supports.ids)] = False
+        return ids, outside
 
 
 def collate(
@@ -164,7 +181,7 @@ def collate(
     numbers go to the device in two copies, for each of which the CPU may wait."""
     positions = [row.positions for row in rows]
     counts = [len(at) for at in positions]
-    sizes = [_tokens_of(span) for row in rows for span in row.spans]
+    sizes = [len(at) for row in rows for at in row.places]
 
     def at_tokens(name: str) -> NDArray[Any]:
         values = [getattr(row, name)[at] for row, at in zip(rows, positions, strict=True)]
@@ -206,7 +223,18 @@ def collate(
             name: torch.cat([row.logps[name] for row in rows]).to(device=device, dtype=dtype)
             for name in complete
         },
+        supports=_supports_of(rows, positions),
     )
+
+
+def _supports_of(rows: Sequence[TrainRow], positions: Sequence[Ints]) -> Supports:
+    """The supports of the tokens at these positions of each row, by their number."""
+    sets, first = [], 0
+    for row, at in zip(rows, positions, strict=True):
+        numbers = {place: first + k for k, place in enumerate(at.tolist())}
+        sets += [(numbers[place], ids) for place, ids in row.supports if place in numbers]
+        first += len(at)
+    return Supports.of(sets)
 
 
 @contextmanager

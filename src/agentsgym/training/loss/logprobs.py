@@ -14,6 +14,7 @@ from torch import nn
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import narrow_windows, tolerance_of, unpackable
 from agentsgym.generation.embedded.forward import is_of_device
+from agentsgym.generation.embedded.head import head_over
 from agentsgym.generation.embedded.precision import InFloat32
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
@@ -30,7 +31,7 @@ from agentsgym.training.loss.batch import (
 from agentsgym.training.loss.forest import Forest, Layout
 from agentsgym.training.loss.layout import PaddedRows, pack
 from agentsgym.training.ranks import Ranks
-from agentsgym.training.trl_base import fused_head_tiles
+from agentsgym.training.trl_base import fused_head_tiles, score_labels
 from agentsgym.types import StepSpan
 from agentsgym.types.rows import Ints
 
@@ -69,7 +70,8 @@ class Pass:
 
 
 class Scorer:
-    """Computes log-probabilities with models that have TRL's fused head.
+    """Computes log-probabilities with models that have TRL's fused head, those of tokens with a
+    support among its ids.
 
     Rows share their prefixes (`forest`) where the model allows it and where it pays; others are
     padded. `max_tokens_per_forward` limits the tokens of a forward pass, of which what a branch
@@ -88,6 +90,7 @@ class Scorer:
         self.ranks = ranks
         self._pad_token_id = pad_token_id
         self._max_tokens = args.max_tokens_per_forward
+        self._temperature = args.temperature
         self._checkpointing = args.gradient_checkpointing
         self._largest, self._halved = self._max_tokens, False
         self._shares: bool | None = None
@@ -102,7 +105,9 @@ class Scorer:
             item = 4 if self.accelerator.mixed_precision == "no" else 2
             used = Activations.of(config, item, checkpointing=self._checkpointing)
             self._key = used.share
-        layouts = self._layouts([row for row in rows if row.agent_tokens])
+        spoken = [row for row in rows if row.agent_tokens]
+        layouts = self._layouts([row for row in spoken if len(row.supports)])
+        layouts += self._layouts([row for row in spoken if not len(row.supports)])
         count = max([1, *self.ranks.gather([len(layouts)])])
         filler = bare_row(np.full(2, self._pad_token_id, np.int32), ())
         layouts += [self._padded([filler])] * (count - len(layouts))
@@ -161,6 +166,8 @@ class Scorer:
         index = torch.from_numpy(layout.index(chunk.row, chunk.position - 1)).to(device)
         tiles = fused_head_tiles(device, plain.config.get_text_config().vocab_size)
         with self.accelerator.autocast(), tiles, hidden_states_at(plain, index, layout.size):
+            if len(chunk.supports):
+                return self._among_supports(model, layout, chunk)
             output = model(
                 **layout.inputs(device),
                 shift_labels=chunk.targets[None],
@@ -168,6 +175,20 @@ class Scorer:
             )
         entropy = None if output.entropy is None else output.entropy[0]
         return Scores(chunk, output.log_probs[0], entropy)
+
+    def _among_supports(self, model: nn.Module, layout: Layout, chunk: Chunk) -> Scores:
+        """The scores of a chunk in which tokens were chosen from some ids only, by logits of the
+        ids that any of them was chosen from."""
+        device = self.accelerator.device
+        plain = self.accelerator.unwrap_model(model)
+        vocabulary = plain.config.get_text_config().vocab_size
+        ids, outside = chunk.columns(vocabulary)
+        with head_over(plain, torch.from_numpy(ids).to(device)):
+            output = model(**layout.inputs(device), use_cache=False)
+        logits = output.logits[0].masked_fill(torch.from_numpy(outside).to(device), -torch.inf)
+        labels = np.searchsorted(ids, chunk.targets.cpu().numpy())
+        scores = score_labels(logits, torch.from_numpy(labels).to(device), self._temperature)
+        return Scores(chunk, *scores)
 
     @torch.no_grad()
     def read(

@@ -82,7 +82,8 @@ def sapo(
     """−σ(τ(ρ − 1))·4/τ·A, with τ by the sign of A. Source: Soft Adaptive Policy Optimization, 2025,
     arXiv 2511.20347."""
     positive = chunk.advantages > 0
-    tau = torch.where(positive, sapo_temperature_pos, sapo_temperature_neg).to(logps.dtype)
+    tau = torch.full_like(logps, sapo_temperature_neg)  # in its type: `where` makes float32
+    tau = tau.masked_fill(positive, sapo_temperature_pos)
     return -torch.sigmoid(tau * (ratio - 1)) * 4 / tau * chunk.advantages
 
 

@@ -12,6 +12,7 @@ from agentsgym.report.doctor.evidence import Evidence, Group, Signs, comparable,
 from agentsgym.report.doctor.looking import actions_of, steps_of
 from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout
+from agentsgym.types.rows import chosen
 
 # Of 30 rollouts one in ten that earns otherwise would be seen with 96 %.
 _LEAST_ROLLOUTS = 30
@@ -121,9 +122,9 @@ def _advantages(
         if line.advantages is None or rollout.failed or (differing and rollout.group not in kept):
             continue
         for row, values in zip(rollout.rows, line.advantages, strict=True):
-            for span in row.spans:
-                if free in (None, weights[span.episode] == 0) and span.length:
-                    yield float(values[span.start : span.stop].mean())
+            for span, at in zip(row.spans, chosen(row.spans, row.supports), strict=True):
+                if free in (None, weights[span.episode] == 0) and len(at):
+                    yield float(values[at].mean())
 
 
 def groups_too_small(evidence: Evidence) -> Signs | None:

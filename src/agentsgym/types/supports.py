@@ -1,0 +1,112 @@
+"""What sampled tokens were chosen from, where that is not the whole vocabulary."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int32]
+_NONE = np.zeros(0, np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Supports:
+    """The ids that M tokens of a sequence were chosen from; its other tokens were chosen from the
+    whole vocabulary, or not at all.
+
+    All int32: `at` (M,), ascending, has the places of these tokens; the ids of the k-th are those
+    of `ids` (K,) from `ends[k - 1]` to before `ends[k]` (M,), ascending. A token that was chosen
+    from one id was no choice: it is `forced`, and mere context for what is learned.
+
+    Raises ValueError for arrays that do not fit together.
+    """
+
+    at: Ids = field(default_factory=lambda: _NONE)
+    ends: Ids = field(default_factory=lambda: _NONE)
+    ids: Ids = field(default_factory=lambda: _NONE)
+
+    def __post_init__(self) -> None:
+        for name in Supports.__slots__:
+            object.__setattr__(self, name, np.asarray(getattr(self, name), np.int32))
+        sizes, total = self.sizes, int(self.ends[-1]) if len(self.ends) else 0
+        if len(self.at) != len(self.ends) or total != len(self.ids) or (sizes < 1).any():
+            raise ValueError("the ends of supports do not divide their ids")
+        if (np.diff(self.at) < 1).any() or (self.at[:1] < 0).any():
+            raise ValueError("the places of supports are not ascending")
+
+    @classmethod
+    def of(cls, sets: Iterable[tuple[int, Sequence[int] | Ids]]) -> Self:
+        """Places, ascending, with their ids, ascending."""
+        pairs = list(sets)
+        if not pairs:
+            return cls()
+        ids = [np.asarray(own, np.int32) for _, own in pairs]
+        places, sizes = [place for place, _ in pairs], [len(own) for own in ids]
+        ends = np.cumsum(sizes).astype(np.int32)
+        return cls(np.array(places, np.int32), ends, np.concatenate(ids))
+
+    def __iter__(self) -> Iterator[tuple[int, Ids]]:
+        """Each place with its ids."""
+        edges = [0, *self.ends.tolist()]
+        for place, (start, stop) in zip(self.at.tolist(), pairwise(edges), strict=True):
+            yield place, self.ids[start:stop]
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Supports):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in Supports.__slots__)
+
+    def __hash__(self) -> int:
+        return hash((self.at.tobytes(), self.ids.tobytes()))
+
+    @property
+    def sizes(self) -> Ids:
+        """The number of ids of each, (M,)."""
+        return np.diff(self.ends, prepend=np.int32(0))
+
+    @property
+    def forced(self) -> Ids:
+        """The places of tokens that were no choice."""
+        places: Ids = self.at[self.sizes == 1]
+        return places
+
+    def between(self, start: int, stop: int, shift: int = 0) -> "Supports":
+        """Those of the tokens from `start` to before `stop`, counted from there and moved on by
+        `shift`."""
+        first, last = np.searchsorted(self.at, (start, stop)).tolist()
+        if first == last:
+            return NO_SUPPORTS
+        begin = int(self.ends[first - 1]) if first else 0
+        ends = self.ends[first:last]
+        ids = self.ids[begin : int(ends[-1])]
+        return Supports(self.at[first:last] - start + shift, ends - begin, ids)
+
+    def fits(self, token_ids: NDArray[Any]) -> bool:
+        """Whether each token of this sequence is among the ids that it was chosen from."""
+        if not len(self):
+            return True
+        if self.at[-1] >= len(token_ids):
+            return False
+        chosen = np.repeat(token_ids[self.at], self.sizes) == self.ids
+        return bool(np.logical_or.reduceat(chosen, self.ends - self.sizes).all())
+
+
+NO_SUPPORTS = Supports()
+"""Those of a sequence whose tokens were all chosen from the whole vocabulary."""
+
+
+def joined_supports(parts: Iterable[Supports]) -> Supports:
+    """Parts of one sequence, whose places ascend, as one."""
+    some = [part for part in parts if len(part)]
+    if len(some) < 2:
+        return some[0] if some else NO_SUPPORTS
+    offsets = np.cumsum([0, *(len(part.ids) for part in some[:-1])])
+    ends = [part.ends + offset for part, offset in zip(some, offsets, strict=True)]
+    columns = [part.at for part in some], ends, [part.ids for part in some]
+    return Supports(*(np.concatenate(column) for column in columns))
