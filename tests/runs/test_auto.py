@@ -62,11 +62,12 @@ def test_the_settings_follow_from_what_was_probed():
     pieces twice and two actions of 64 tokens, 248; a byte is a token at most, and an end."""
     got = chosen(SEEN)
     assert got["train.num_generations"] == 8 and got["train.per_device_train_batch_size"] == 40
-    assert got["warm_start.batch_size"] == 34 and got["warm_start.games_per_round"] == 680
+    assert got["warm_start.batch_size"] == 34 and got["warm_start.games_per_round"] == 170
     assert got["warm_start.model.max_positions"] == 512
     assert got["train.max_action_tokens"] == 12
     assert got["train.advantage_estimator"] == "grpo" and "train.curriculum" not in got
-    assert got["warm_start.tokenizer"] == "words" and got["warm_start.best_of"] == 8
+    assert got["warm_start.tokenizer"] == "phrases" and got["warm_start.best_of"] == 16
+    assert got["train.learning_rate"] == 3e-4
     assert all(one.reason for one in choices(SEEN))
 
 
@@ -78,6 +79,7 @@ def test_the_settings_follow_from_what_was_probed():
         ({"signal": {8: 0.0, 16: 0.0, 32: 0.0}}, "train.per_device_train_batch_size", 512),
         ({"new_lines": 0.01}, "warm_start.tokenizer", "lines"),
         ({"new_lines": 0.01}, "warm_start.model.induction_heads", None),
+        ({"new_lines": 0.01}, "train.learning_rate", 1e-3),
         ({"carries": True}, "train.advantage_estimator", "trial"),
         ({"random_teacher": False}, "warm_start.best_of", None),
         ({"best_of": 0.25}, "warm_start.best_of", None),
@@ -103,13 +105,13 @@ def pick(tmp_path, monkeypatch):
 
 def test_a_probe_plays_the_teacher(pick):
     """Half of the tasks can be won, by a quarter of the actions: an eighth of all, and 90 % of the
-    best of eight in one half. The lines repeat, and the size says how hard a task is."""
+    best of sixteen in one half. The lines repeat, and the size says how hard a task is."""
     env = make(pick, trust=True)
     seen = probe(env, env.get_train_dataset(), 0)
-    share = 1 / 2 * (1 - 0.75**8)
+    share = 1 / 2 * (1 - 0.75**16)
     assert seen.reward == pytest.approx(1 / 8, abs=0.06)
     assert seen.best_of == pytest.approx(share, abs=0.2)
-    assert seen.signal[8] == pytest.approx(share, abs=0.2) and seen.new_lines == 0
+    assert seen.signal[8] == pytest.approx(1 / 2 * (1 - 0.75**8), abs=0.2) and seen.new_lines == 0
     assert (seen.actions, seen.action_bytes, seen.random_teacher) == (1, 1, True)
     assert seen.difficulty == "size"
 
@@ -119,7 +121,7 @@ def test_a_run_of_two_lines_gets_settings_and_their_reasons(pick, train):
     notes = Notes()
     run = resolved(parse_config({"env": pick, "model": "tiny", **train}), notes)
     assert run.train.learning_rate == 1e-3 and run.train.curriculum == "size"
-    assert run.warm_start.best_of == 8 and run.max_seconds == 300.0
+    assert run.warm_start.best_of == 16 and run.max_seconds == 300.0
     assert not run.is_auto and "preset" not in run.train.given
     assert set(run.chosen) == {note.split("=")[0] for note in notes.notes}
     assert parse_config(run.model_dump(exclude_unset=True)) == run
@@ -160,6 +162,6 @@ def test_a_run_of_two_lines_trains(pick, invoke):
     ended = invoke("train", "pick.yaml", *steps, "threads=1", "train.use_cpu=true")
     assert ended.exit_code == 0, ended.output
     text = " ".join(ended.output.split())
-    assert "train.learning_rate=0.001: a tiny model" in text
+    assert "train.learning_rate=0.001: as in the presets" in text
     assert "teacher" in text and "imitator" in text and "constant" in text
     assert "curriculum: size" in Path("runs/pick/config.yaml").read_text()

@@ -284,7 +284,9 @@ def test_of_several_games_on_a_task_the_best_is_imitated(chat_tokenizer):
     player = SimpleNamespace(get_action=lambda messages, state: (next(draw), None))
     env = PayEnv(chat_tokenizer)
     settings = NEW.model_copy(update={"best_of": 2})
-    games = GameStream(env, player, [{"seed": k} for k in range(3)], settings, 0).play(5)
+    games = GameStream(env, player, [{"seed": k} for k in range(3)], settings, 0).play(
+        5, settings.best_of
+    )
     assert [game.steps[0].answer.content for game in games] == ["[banana]"] * 5
     assert [game.final_reward for game in games] == [1.0] * 5
 

@@ -23,6 +23,7 @@ from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig, parse_config
 from agentsgym.runs.sources import flat, merge
 from agentsgym.types import Rollout
+from agentsgym.warm_start.phrases import fixed_phrases, pieces_pattern
 
 TASKS, ROLLOUTS = 32, 32
 """Games of the probe: so many on each of so many tasks. A share of groups is known to 9 %."""
@@ -33,30 +34,39 @@ WITH_SIGNAL, LEAST_GROUPS, MOST_GROUPS = 0.5, 4, 16
 signal and has at most. At equal numbers of games, Explore learned fastest with many small updates:
 area under the curve .93, .84, .57 with 32, 128, 512 rollouts."""
 WARM_PIECES = 1700
-"""Words and signs in an update of the warm start: 16 games of 108 in the preset explore-many."""
-BEST_OF = 8
+"""Phrases and words in an update of the warm start: 16 games of 108 in the preset explore-many."""
+BEST_OF = 16
 """Games of a random teacher of which the best is imitated. Paid games alone rescued Explore's
 hardest starts: after a look, such a game shows how its answer is used
-(docs/results/explore-hard-starts.md). The number is the preset smollm2's."""
+(docs/results/explore-hard-starts.md)."""
+RATES = {
+    True: (1e-3, "as in the presets quickstart and explore"),
+    False: (3e-4, "of a model that begins with induction heads; 1e-3 makes it act always alike"),
+}
+"""Learning rates of RL by whether a line is a token, and why."""
+ROUND, EPOCHS = 20, 4
+"""Updates on a round of games, and how often each of these is learned from."""
+WARM_RATE = 7e-4
+"""Learning rate of a warm start that begins with induction heads."""
 NEW_LINES = 0.05
 """Share of lines that no earlier game had, above which a token is a word and no line."""
 KINDS, CERTAIN = 12, 4.0
 """Values that a key of `task_data` may have to divide tasks by difficulty, and the standard errors
 between the rewards of two of them: by chance 1 of 16,000 pairs is so far apart."""
-LONGEST, SECONDS = 64, 300.0
-"""Most tokens of an action, and seconds of RL: half of ten minutes."""
-
-_PIECES = re.compile(r"-\w+| ?\w+| ?[^\w\s]|\s")
+LONGEST = 64
+"""Most tokens of an action."""
+WARM_SECONDS, SECONDS = 180.0, 300.0
+"""Seconds of the warm start and of RL, which with the evaluations make ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
     """What the probe saw. `signal` has for each size of a group the share of groups whose rewards
     differ; `new_lines` is the share of lines of the second half of the tasks that the first half
-    did not have; `pieces` are the words and signs of the longest conversation, `action_bytes` the
+    did not have; `pieces` are the phrases and words of the longest conversation, `action_bytes` the
     longest action, `actions` the most of them in a trial; `difficulty` is a key of `task_data`
     whose values differ in reward, if there is one; `reward` and `best_of` are the mean reward of
-    all games and of the best of eight."""
+    all games and of the best of `BEST_OF`."""
 
     reward: float
     best_of: float
@@ -101,26 +111,28 @@ _Row = tuple[str, Any, str]
 def _of_model(probed: Probed) -> Iterator[_Row]:
     positions = 2 * probed.pieces + LONGEST * probed.actions
     size = max(512, 1 << (positions - 1).bit_length())
-    room = f"a conversation had up to {probed.pieces} words and signs; positions cost nothing"
+    room = f"a conversation had up to {probed.pieces} phrases and words; positions cost nothing"
     yield "warm_start.model.max_positions", size, room
     share = f"{probed.new_lines:.0%} of the lines were new in the second half of the tasks"
     if probed.new_lines < NEW_LINES:
         yield "warm_start.tokenizer", "lines", f"only {share}: a line is a token"
         return
     copies = "what a prompt says anew must be copied: as in the preset explore-many"
-    yield "warm_start.tokenizer", "words", f"{share}: a token is a word"
+    yield "warm_start.tokenizer", "phrases", f"{share}: a token is a word, or a fixed phrase"
     yield "warm_start.model.layers", 3, copies
-    yield "warm_start.model.head_size", 64, copies
     yield "warm_start.model.induction_heads", 3, copies
-    yield "warm_start.learning_rate", 2e-3, "that of explore-many for this shape"
+    yield "warm_start.model.recency_heads", 1, "an action depends most on the last message"
+    yield "warm_start.learning_rate", WARM_RATE, "above it such a model forgets what it learns"
 
 
 def _of_warm_start(probed: Probed) -> Iterator[_Row]:
     size = int(np.clip(WARM_PIECES / probed.mean_pieces, 8, 64))
-    length = f"a game has {probed.mean_pieces:.0f} words and signs on average"
+    length = f"a game has {probed.mean_pieces:.0f} phrases and words on average"
     yield "warm_start.batch_size", size, f"{length}, an update {WARM_PIECES}, as in explore-many"
-    yield "warm_start.games_per_round", 20 * size, "20 updates"
+    yield "warm_start.games_per_round", ROUND // EPOCHS * size, f"a round is {ROUND} updates"
+    yield "warm_start.epochs", EPOCHS, "to play the best of several takes longer than to learn it"
     yield "warm_start.tokenizer_games", 500, "the words of a small game are seen by then"
+    yield "warm_start.max_seconds", WARM_SECONDS, "of ten minutes; if it learns sooner, it ends"
     if probed.random_teacher and probed.best_of > probed.reward:
         earns = f"the teacher plays at random and earns {probed.reward:.3f}, the best of {BEST_OF}"
         why = f"{earns} of its games on a task {probed.best_of:.3f}: these show what a prompt means"
@@ -147,14 +159,10 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
         f"{groups} groups, of which {groups * share:.1f} have signal: many small updates learn "
         "faster than few large ones",
     )
-    yield (
-        "train.learning_rate",
-        1e-3,
-        "a tiny model after a warm start learned five of six games with it; TRL's 1e-6 changes "
-        "nothing in 100 updates",
-    )
-    random = "the model begins as its teacher plays, which is as random as exploring needs"
-    yield "train.entropy_coef", 0.0, random
+    rate, where = RATES[probed.new_lines < NEW_LINES]
+    yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
+    little = "so little that it matters only where nothing is to be gained"
+    yield "train.entropy_coef", 0.01, little
     yield "train.lr_scheduler_type", "constant_with_warmup", "time may end the run"
     longest = f"the longest action has {probed.action_bytes} bytes, and an end"
     yield "train.max_action_tokens", min(LONGEST, probed.action_bytes + 1), longest
@@ -184,7 +192,11 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
         raise ConfigError(f"a game of the probe failed: {failed.strip().splitlines()[-1]}")
     groups = np.array([one.final_reward for one in rollouts]).reshape(len(tasks), ROLLOUTS)
     talks = ["".join(m.content for e in one.episodes for m in e.messages) for one in rollouts]
-    pieces = [len(_PIECES.findall(talk)) for talk in talks]
+    known = fixed_phrases(
+        m.content for one in rollouts[::8] for e in one.episodes for m in e.messages
+    )
+    pattern = re.compile(pieces_pattern(known))
+    pieces = [len(pattern.findall(talk)) for talk in talks]
     said = [[step.action for e in one.episodes for step in e.actions] for one in rollouts]
     return Probed(
         reward=float(groups.mean()),

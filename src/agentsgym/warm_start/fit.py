@@ -5,6 +5,7 @@ on games that are stored. The model reads the same kind of transcripts that it w
 learns only from the agent's tokens.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ def fit(
     requires a gradient.
     """
     settings = settings.resolved(new_model=False)
-    assert settings.batch_size is not None
+    assert settings.batch_size is not None and settings.epochs is not None
     batches = epoch_batches(lessons.train, settings.batch_size, settings.seed)
     per_epoch = -(-len(lessons.train) // settings.batch_size)
     steps = settings.epochs * per_epoch
@@ -136,8 +137,9 @@ class _Training:
 
     def __post_init__(self) -> None:
         most = self.steps
+        is_open = self.learned is not None or self.settings.max_seconds is not None
         # Of a warm start whose end is open: the update from which its learning rate falls.
-        self._falls_from = None if self.learned is None else most - most // (1 + _LAST)
+        self._falls_from = most - most // (1 + _LAST) if is_open else None
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(self._trained, self.settings)
         self._adapters = is_adapted(self.model)
@@ -148,14 +150,14 @@ class _Training:
 
     def run(self, progress: Progress) -> FitResult:
         """Train, and end with the best weights in evaluation mode."""
-        losses, step = self._losses, 0
+        losses, step, begun = self._losses, 0, time.monotonic()
         self._hold_out(step)
         while step < self.steps and not self._patience_ends():
             losses.append(self._update(step))
             step += 1
             if self.every and (step % self.every == 0 or step == self.steps):
                 self._hold_out(step)
-            self._end_if_learned(step)
+            self._end_if_learned(step, time.monotonic() - begun)
             progress(step, self.steps, self._report())
         if self.held_out and self._best != step:
             with torch.no_grad():
@@ -171,17 +173,22 @@ class _Training:
             held_out_losses=dict(self._held_out_losses),
         )
 
-    def _end_if_learned(self, step: int) -> None:
-        """Let the learning rate fall from now on if the loss rests and `learned` says so."""
-        last = self._falls_from
-        if self.learned is None or last is None or step % WINDOW or not WINDOW < step < last:
+    def _end_if_learned(self, step: int, seconds: float) -> None:
+        """Let the learning rate fall from now on if the loss rests and `learned` says so, or if
+        there is hardly any time left."""
+        most = self.settings.max_seconds
+        if self.steps - step <= max(1, step // _LAST):
             return
-        now, before = (_mean(self._losses[step - k * WINDOW :][:WINDOW]) for k in (1, 2))
-        if now < (1 - REST) * before:
-            return
-        self.model.eval()
-        if self.learned():
+        is_late = most is not None and seconds > most * _LAST / (1 + _LAST)
+        if is_late or (self.learned is not None and self._rests(step) and self.learned()):
             self._falls_from, self.steps = step, step + max(1, step // _LAST)
+
+    def _rests(self, step: int) -> bool:
+        """Whether the loss of the last updates is hardly lower than that of those before."""
+        if step % WINDOW or step <= WINDOW:
+            return False
+        now, before = (_mean(self._losses[step - k * WINDOW :][:WINDOW]) for k in (1, 2))
+        return now >= (1 - REST) * before
 
     def _patience_ends(self) -> bool:
         since = sum(step > self._best for step in self._held_out_losses)

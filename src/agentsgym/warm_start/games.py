@@ -28,8 +28,8 @@ _MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
 
 class GameStream:
     """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed, the
-    best of `best_of` on each. Each pass over the tasks has a new order, and no game is used
-    twice."""
+    best of `best_of` on each. Each pass over the tasks has a new order. They are played as text;
+    only those that are imitated become tokens of `codec`, at first that of the environment."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class GameStream:
         settings: WarmStartSettings,
         seed: int,
     ) -> None:
-        self.env = env
+        self._env, self.codec = env.with_tokenizer(None), env.codec
         self._agent = agent
         self._tasks = tasks
         self._settings = settings
@@ -47,13 +47,13 @@ class GameStream:
         self._order: list[int] = []
         self._batches: Iterator[list[Example]] = iter(())
 
-    def play(self, count: int) -> tuple[Rollout, ...]:
-        """`count` games to imitate. Raises RuntimeError if one fails."""
+    def play(self, count: int, best_of: int = 1) -> tuple[Rollout, ...]:
+        """`count` games, the best of `best_of` each. Raises RuntimeError if one fails."""
         while len(self._order) < count:
             self._order += self._rng.permutation(len(self._tasks)).tolist()
         chosen, self._order = self._order[:count], self._order[count:]
-        tasks, best_of = [self._tasks[i] for i in chosen], self._settings.best_of
-        rollouts = self.env.run_trial(tasks, self._agent, best_of).rollouts
+        tasks = [self._tasks[i] for i in chosen]
+        rollouts = self._env.run_trial(tasks, self._agent, best_of).rollouts
         for rollout in rollouts:
             if rollout.failed:
                 raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
@@ -68,17 +68,20 @@ class GameStream:
         return batch
 
     def _round(self, step: int) -> Iterator[list[Example]]:
-        """A round of games in batches that are drawn without regard to what is in them: clipping
-        weighs batches, and one of like games would tie its weight to what was played."""
-        settings, codec = self._settings, self.env.codec
+        """A round of games, `epochs` times, in batches that are drawn without regard to what is in
+        them: clipping weighs batches, and one of like games would tie its weight to what was
+        played."""
+        settings, codec = self._settings, self.codec
         assert settings.steps is not None and settings.batch_size is not None
-        assert codec is not None
-        weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
-        games = self.play(settings.games_per_round)
+        assert codec is not None and settings.epochs is not None
+        weight, size = (settings.final_weight_at(step, settings.steps), settings.batch_size)
+        played = self.play(settings.games_per_round, settings.best_of)
+        games = (rerendered(game, codec) for game in played)
         examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
-        order = self._rng.permutation(len(examples)).tolist()
-        for start in range(0, len(order), size):
-            yield [examples[i] for i in order[start : start + size]]
+        for _ in range(settings.epochs):
+            order = self._rng.permutation(len(examples)).tolist()
+            for start in range(0, len(order), size):
+                yield [examples[i] for i in order[start : start + size]]
 
 
 def play_rounds(

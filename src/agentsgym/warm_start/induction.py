@@ -7,7 +7,7 @@ heads copy what came two, three, … tokens after, as looking something up in a 
 has no other parameters than before and remains an ordinary `LlamaForCausalLM`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,13 +20,15 @@ FAST = 0.05
 slower ones hardly turn within a game and compare contents."""
 POSITION_SCORE, MATCH_SCORE = 20.0, 10.0
 """Scores of the token before, in layer 0, and of a matching one, in later layers."""
+RECENT, RECENT_SCORE = 16, 6.0
+"""Tokens that a recency head attends to, and how much the nearest adds to their score."""
 WRITTEN = COPIED = 3.0
 """How much larger than what stands there is what layer 0 writes (than embeddings), and what later
 layers copy (than their inputs)."""
 
 
 @torch.no_grad()
-def write_induction_heads(model: Any, heads: int, words: Sequence[int]) -> None:
+def write_induction_heads(model: Any, heads: int, words: Sequence[int], recent: int = 0) -> None:
     """Make the first `heads` heads of each layer of a drawn Llama induction heads: head k copies
     what came k + 1 tokens after an earlier occurrence of the present token.
 
@@ -42,8 +44,9 @@ def write_induction_heads(model: Any, heads: int, words: Sequence[int]) -> None:
     one that equals the present content. Values and outputs of all heads of later layers copy
     contents, exactly if a head is as large as the lower half: other heads only have to learn where
     to attend. The present content is also what an earlier layer copied: a name that stands in an
-    answer can be looked up in the next layer. Everything else stays as drawn, but does not read the
-    constant. Random numbers are torch's global ones.
+    answer can be looked up in the next layer. The next `recent` heads of later layers attend to
+    the last tokens. Everything else stays as drawn, but does not read the constant. Random numbers
+    are torch's global ones.
     """
     core, width = model.model, model.config.hidden_size
     first, *later = (layer.self_attn for layer in core.layers)
@@ -59,6 +62,7 @@ def write_induction_heads(model: Any, heads: int, words: Sequence[int]) -> None:
 
     normed = core.layers[0].input_layernorm(table)
     _attend_to_tokens_before(model, heads, normed[:, 0].mean())
+    _attend_to_recent(model, range(heads, heads + recent), normed[:, 0].mean())
     slow = _slow(model, heads)
     each = len(slow) // heads
     match = torch.cat([_orthonormal(each, half - 1) for _ in range(heads)])
@@ -97,6 +101,20 @@ def _attend_to_tokens_before(model: Any, heads: int, constant: torch.Tensor) -> 
         attention.q_proj.weight[start + fast, 0] = size
         attention.k_proj.weight[start + fast, 0] = size * angle.cos()
         attention.k_proj.weight[start + d // 2 + fast, 0] = size * angle.sin()
+
+
+def _attend_to_recent(model: Any, heads: Iterable[int], constant: torch.Tensor) -> None:
+    """Queries and keys of these heads of later layers read the constant too, with equal entries
+    a·(1, 0): after RoPE a distance of Δ tokens adds Σ a²·cos(f·Δ) / √d to the score, over pairs
+    that turn by at most half a circle within `RECENT` tokens."""
+    frequencies = model.model.rotary_emb.inv_freq
+    d = 2 * len(frequencies)
+    near = ((frequencies > FAST) & (frequencies < torch.pi / RECENT)).nonzero().flatten()
+    size = (RECENT_SCORE * d**0.5 / max(1, len(near))) ** 0.5 / constant
+    for head in heads:
+        for layer in model.model.layers[1:]:
+            layer.self_attn.q_proj.weight[head * d + near, 0] = size
+            layer.self_attn.k_proj.weight[head * d + near, 0] = size
 
 
 def _scale(model: Any, number: int, heads: int, slow: torch.Tensor) -> None:

@@ -13,7 +13,7 @@ from agentsgym.types import Agent, Rollout
 from agentsgym.warm_start.fit import Progress, imitate, no_progress
 from agentsgym.warm_start.games import GameStream
 from agentsgym.warm_start.lessons import Example
-from agentsgym.warm_start.players import GAMES, Figures, player_of, scripted_players
+from agentsgym.warm_start.players import BEST, GAMES, Figures, halfway, player_of, scripted_players
 from agentsgym.warm_start.players import figures as figures_of
 from agentsgym.warm_start.settings import WarmStartSettings
 from agentsgym.warm_start.tiny import build_model, build_tokenizer
@@ -50,8 +50,8 @@ def warm_start(
     plays it. The tokenizer is made from games of `env`. Equal arguments on one machine give equal
     weights, if the agent's answers depend only on its own seed; the number of torch threads counts
     as an argument. Without `steps` in the settings it ends once its games are as legal and as good
-    as the agent's. Raises ValueError without tasks or for a setting without effect, RuntimeError
-    if a game fails.
+    as the agent's, where the best of several are imitated at least halfway to these. Raises
+    ValueError without tasks or for a setting without effect, RuntimeError if a game fails.
     """
     is_open = settings is None or settings.steps is None
     settings = (settings or WarmStartSettings()).resolved(new_model=True)
@@ -70,25 +70,31 @@ def warm_start(
         tools=env.offers_tools,
     )
     model = build_model(tokenizer, settings.model, seed)
-    stream.env = env.with_tokenizer(tokenizer)
+    tokenized = env.with_tokenizer(tokenizer)
+    stream.codec = tokenized.codec
     early = stream
     if first is not None:
         few, player = first
         chosen = list(tasks_of(few, "train")["task_data"])
-        early = GameStream(few.with_tokenizer(tokenizer), player, chosen, settings, seed)
+        early = GameStream(few, player, chosen, settings, seed)
+        early.codec = few.with_tokenizer(tokenizer).codec
 
     def batch(step: int) -> list[Example]:
         return (early if step < settings.first_steps else stream).batch(step)
 
     tried = [tasks[k] for k in np.random.default_rng(seed).integers(len(tasks), size=GAMES)]
     players = scripted_players(env, agent, tried)
+    wanted = players["teacher"]
+    if settings.best_of > 1:
+        players[BEST] = figures_of(stream.play(GAMES, settings.best_of))
+        wanted = halfway(wanted, players[BEST])
     longest = max(_tokens(tokenizer, texts["tokens_per_action"]))
 
     def learned() -> bool:
         with player_of(model, tokenizer, longest + 1, seed) as player:
-            played = stream.env.run_trial(tried, player).rollouts
+            played = tokenized.run_trial(tried, player).rollouts
         players["imitator"] = figures_of(played)
-        return players["imitator"].reaches(players["teacher"])
+        return players["imitator"].reaches(wanted)
 
     asked = learned if is_open else None
     pad_id = tokenizer.pad_token_id

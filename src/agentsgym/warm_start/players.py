@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, pvariance
 from typing import Any
 
@@ -22,6 +22,8 @@ GAMES = 128
 MOST_CONSTANTS = 12
 """Constant actions that are tried on a quarter of the tasks, the most frequent ones of the random
 player and the teacher; the best of them is then played on all."""
+BEST = "imitated games"
+"""The name of the best of the teacher's games on each task, where only these are imitated."""
 ILLEGAL = 0.02
 """How many more of its actions than of its teacher's may be illegal."""
 ERRORS = 2.0
@@ -59,6 +61,12 @@ def figures(rollouts: Sequence[Rollout], action: str = "") -> Figures:
     legal = 1 - sum(step.unread for step in steps) / len(steps)
     error = math.sqrt(pvariance(rewards) / len(live))
     return Figures(legal, fmean(rewards), error, len(live), action)
+
+
+def halfway(teacher: Figures, best: Figures) -> Figures:
+    """What an imitator of a teacher's best games should reach: their luck is not to be learned."""
+    reward = (teacher.reward + best.reward) / 2
+    return replace(teacher, reward=reward, error=math.hypot(teacher.error, best.error) / 2)
 
 
 def scripted_players(env: MultistepEnv, teacher: Agent, tasks: Tasks) -> dict[str, Figures]:
@@ -108,7 +116,12 @@ def problem(players: Mapping[str, Figures]) -> str | None:
     """What is wrong with an imitator that does not reach its teacher, and what to try; None if it
     reaches it, or nobody knows."""
     teacher, imitator = players.get("teacher"), players.get("imitator")
-    if teacher is None or imitator is None or imitator.reaches(teacher):
+    if teacher is None or imitator is None:
+        return None
+    who = "the teacher"
+    if BEST in players:
+        teacher, who = (halfway(teacher, players[BEST]), "halfway from the teacher to these games")
+    if imitator.reaches(teacher):
         return None
     if not imitator.games:
         return "no game of the imitator could be played: give it more updates (warm_start.steps)"
@@ -121,8 +134,8 @@ def problem(players: Mapping[str, Figures]) -> str | None:
             "warm_start.model.head_size=64)"
         )
     return (
-        f"the imitator is legal, but earns less than its teacher ({imitator.reward:.3f}, the "
-        f"teacher {teacher.reward:.3f}), so it does not use what it reads as the teacher does: "
+        f"the imitator is legal, but earns less than what it imitates ({imitator.reward:.3f}, "
+        f"{who} {teacher.reward:.3f}), so it does not use what it reads as they do: "
         "give it more updates (warm_start.steps), a larger model (warm_start.model.layers=4), or "
         "a teacher whose actions follow from what the prompts show"
     )

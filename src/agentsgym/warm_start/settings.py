@@ -6,11 +6,20 @@ from typing import Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from agentsgym.generation.settings import ChatEndpoint
-from agentsgym.types.settings import STRICT, Count, CountOrZero, NotNegative, Section, Seed, Share
+from agentsgym.types.settings import (
+    STRICT,
+    Count,
+    CountOrZero,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
+)
 
 SCRIPTED = ("teacher", "optimal", "random")
 ROLLOUTS, CHAT = "rollouts", "chat"
-Pieces = Literal["lines", "words"]
+Pieces = Literal["lines", "words", "phrases"]
 """Into what a new tokenizer splits text before it merges bytes to tokens."""
 ENDPOINT_KEYS = ("engine", "temperature", "max_answer_tokens")
 """The keys that only a chat endpoint has."""
@@ -20,6 +29,7 @@ SOURCE_KEYS = {"run": ROLLOUTS, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
 _FROZEN = ConfigDict(**STRICT, frozen=True, use_attribute_docstrings=True)
 _NEW_MODEL: dict[str, Any] = {
     "source": "teacher",
+    "epochs": 1,
     "steps": 1000,
     "batch_size": 96,
     "learning_rate": 3e-3,
@@ -28,6 +38,7 @@ _NEW_MODEL: dict[str, Any] = {
     "max_tokens_per_forward": 1024,
 }
 _PRETRAINED: dict[str, Any] = {
+    "epochs": 3,
     "batch_size": 16,
     "adam_beta2": 0.999,
     "max_tokens_per_forward": 4096,
@@ -39,6 +50,7 @@ _ONLY_NEW_MODEL = frozenset(
         "first_steps",
         "final_action_weight",
         "games_per_round",
+        "max_seconds",
         "tokenizer",
         "tokenizer_games",
         "vocab_size",
@@ -47,16 +59,7 @@ _ONLY_NEW_MODEL = frozenset(
     }
 )
 _ONLY_PRETRAINED = frozenset(
-    {
-        "games",
-        "min_reward",
-        "probe_tasks",
-        *SOURCE_KEYS,
-        "epochs",
-        "held_out_share",
-        "eval_steps",
-        "patience",
-    }
+    {"games", "min_reward", "probe_tasks", *SOURCE_KEYS, "held_out_share", "eval_steps", "patience"}
 )
 _ADAPTER_RATE, _WEIGHTS_RATE = 2e-4, 2e-5
 _WARMUP_SHARE = 0.05
@@ -86,15 +89,22 @@ class TinySettings(Section):
     """Heads of each layer that from the start copy what came after an earlier occurrence of the
     present token, the second one two tokens after, and so on; they help where names and words are
     drawn per task."""
+    recency_heads: CountOrZero = 0
+    """Heads beside them that from the start attend to the last 16 tokens in each layer but the
+    first, so that an action reads the last message before the model has learned where to look."""
 
     @model_validator(mode="after")
     def _induction_heads_fit(self) -> Self:
         if self.induction_heads == 0:
+            if self.recency_heads:
+                raise ValueError("recency_heads needs induction_heads")
             return self
         if self.layers < 2:
             raise ValueError("induction_heads needs at least 2 layers")
-        if self.induction_heads > self.heads:
-            raise ValueError(f"induction_heads must be at most heads, {self.heads}")
+        if self.induction_heads + self.recency_heads > self.heads:
+            raise ValueError(
+                f"induction_heads and recency_heads must be at most heads, {self.heads}"
+            )
         size = self.head_size or self.hidden_size // self.heads
         if size < _LEAST_INDUCTION_WIDTH:
             least = _LEAST_INDUCTION_WIDTH
@@ -146,11 +156,12 @@ class WarmStartSettings(Section):
 
     tokenizer: Pieces = "lines"
     """What a token of a new model does not reach over: lines, so that a frequent line is one token,
-    or words, signs and parts of words after a hyphen, so that new words can be copied."""
+    or words, signs and parts of words after a hyphen, so that new words can be copied, or these and
+    fixed phrases between them, so that games are short."""
     tokenizer_games: Count = 2000
     """Games whose text trains the tokenizer of a new model."""
     games_per_round: Count = 1920
-    """Games for a new model that are played at a time."""
+    """Games for a new model that are played at a time; each is learned from `epochs` times."""
     final_action_weight: NotNegative = 1.0
     """Loss weight of each episode's last action, which may be the most informative one. It falls to
     1 over the first half of the updates, so that in the end the model acts as often as its
@@ -162,11 +173,16 @@ class WarmStartSettings(Section):
     model: TinySettings = Field(default_factory=TinySettings)
     """Shape of a new model."""
 
-    epochs: Count = 3
-    """Passes over the games of a pretrained model."""
+    epochs: Count | None = None
+    """Passes over the games. None: 3 of a pretrained model; 1 of a new one, where they are passes
+    over each round of games."""
     steps: Count | None = None
     """Updates. None: of a pretrained model as many as the epochs have; of a new one until its loss
-    rests and its games are as legal and as good as its teacher's, and at most 1000."""
+    rests and its games are as legal and as good as its teacher's, with `best_of` at least halfway
+    to the best ones, and at most 1000."""
+    max_seconds: Positive | None = None
+    """Of a new model: its learning rate falls from four fifths of this time on, and then it ends,
+    whatever it has learned. A run with it can't be repeated exactly."""
     batch_size: Count | None = None
     """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
     max_tokens_per_forward: Count | None = None

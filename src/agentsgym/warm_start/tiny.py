@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from typing import Any
 
+from agentsgym.warm_start.phrases import fixed_phrases, pieces_pattern
 from agentsgym.warm_start.settings import Pieces, TinySettings
 
-PAD, END, USER, SYSTEM, AGENT = "<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>"
+PAD, END, USER, SYSTEM, AGENT = ("<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>")
 SPECIAL_TOKENS = (PAD, END, USER, SYSTEM, AGENT)
 
 CHAT_TEMPLATE = (
@@ -32,9 +33,6 @@ TOOL_TEMPLATE = (
 )
 """The same with calls of tools, of which it tells the model the names."""
 
-_WORDS = r"-\w+| ?\w+| ?[^\w\s]|\s"
-"""A hyphen with the letters after it, a word or a sign with the space before it, white space."""
-
 
 def build_tokenizer(
     texts: Iterable[str],
@@ -44,16 +42,17 @@ def build_tokenizer(
     pieces: Pieces = "lines",
     tools: bool = False,
 ) -> Any:
-    """A `PreTrainedTokenizerFast` trained on `texts`: byte-level BPE over lines or words.
+    """A `PreTrainedTokenizerFast` trained on `texts`: byte-level BPE over lines, words or phrases.
 
     By `lines` text is split only at line breaks, not at white space, so that a frequent line (a
     question, an answer) becomes a single token of up to `max_token_length` characters. A tiny model
     then need not learn first how words combine. By `words` a token is no longer than a word with
     the space before it, a hyphen with the letters after it, or a sign: `open ka-ke` is `open`,
-    ` ka`, `-ke`, so that a model can copy a word that it never saw. Any text can be encoded. The
-    vocabulary has at most `vocab_size` entries, including the 256 bytes and 5 special tokens (8
-    with `tools`, which its chat template then shows), and depends only on the texts and their
-    counts. Raises ValueError for a `vocab_size` below that.
+    ` ka`, `-ke`, so that a model can copy a word that it never saw. `phrases` are words and the
+    fixed phrases of the texts, of any length. Any text can be encoded. The vocabulary has at most
+    `vocab_size` entries, including the 256 bytes and 5 special tokens (8 with `tools`, which its
+    chat template then shows), and depends only on the texts and their counts. Raises ValueError for
+    a `vocab_size` below that.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -63,10 +62,13 @@ def build_tokenizer(
     least = len(alphabet) + len(special)
     if vocab_size < least:
         raise ValueError(f"vocab_size must be at least {least}, got {vocab_size}")
+    texts = sorted(texts)
+    phrases = fixed_phrases(texts) if pieces == "phrases" else []
+    split = "\n" if pieces == "lines" else Regex(pieces_pattern(phrases))
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split("\n" if pieces == "lines" else Regex(_WORDS), "isolated"),
+            pre_tokenizers.Split(split, "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -75,10 +77,10 @@ def build_tokenizer(
         vocab_size=vocab_size,
         special_tokens=special,
         initial_alphabet=alphabet,
-        max_token_length=max_token_length,
+        max_token_length=max(max_token_length, *(len(one.encode()) for one in phrases), 1),
         show_progress=False,
     )
-    bpe.train_from_iterator(sorted(texts), trainer)
+    bpe.train_from_iterator(texts, trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         pad_token=PAD,
@@ -119,7 +121,8 @@ def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 
         torch.manual_seed(seed)
         model = LlamaForCausalLM(llama)
         if config.induction_heads:
-            write_induction_heads(model, config.induction_heads, _without_spaces(tokenizer))
+            words = _without_spaces(tokenizer)
+            write_induction_heads(model, config.induction_heads, words, config.recency_heads)
     return model
 
 
