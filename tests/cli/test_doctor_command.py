@@ -78,6 +78,8 @@ def test_each_fault_of_a_hopeless_training_is_reported(invoke, tmp_path, monkeyp
     monkeypatch.syspath_prepend(str(tmp_path))
     trained = invoke("train", "run.yaml", "--output", "runs/hopeless")
     assert trained.exit_code == 0, trained.stderr
+    assert "(rollouts_fail) Also: " in trained.stdout
+    assert "agentsgym doctor runs/hopeless" in trained.stdout
     result = invoke("doctor", "runs/hopeless", "--json")
     assert result.exit_code == 1, result.stderr
     data = json.loads(result.stdout)

@@ -264,12 +264,18 @@ def random_tree_scorer():
             module.forward = partial(rms_norm, module)
     add_own_head(model, 1.0)
     accelerator = SimpleNamespace(
-        unwrap_model=lambda model: model, device=CPU, autocast=nullcontext, mixed_precision="no"
+        unwrap_model=lambda model: model,
+        device=CPU,
+        autocast=nullcontext,
+        mixed_precision="no",
+        distributed_type="NO",
     )
     ranks = SimpleNamespace(gather=lambda values: values)
 
     def scorer_of(most):
-        args = SimpleNamespace(max_tokens_per_forward=most, gradient_checkpointing=False)
+        args = SimpleNamespace(
+            max_tokens_per_forward=most, gradient_checkpointing=False, temperature=1.0
+        )
         return Scorer(accelerator, ranks, 1, args)
 
     return model, scorer_of

@@ -43,7 +43,7 @@ def test_the_best_constant_action_is_one_of_those_that_were_said():
     [
         (0.99, 0.45, None),
         (0.95, 0.5, "less legal than its teacher (95.0% of its actions"),
-        (1.0, 0.40, "earns less than its teacher (0.400"),
+        (1.0, 0.40, "earns less than what it imitates (0.400"),
     ],
 )
 def test_an_imitator_far_below_its_teacher_is_named_with_what_to_try(legal, reward, says):

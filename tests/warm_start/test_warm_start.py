@@ -165,11 +165,24 @@ def test_an_epoch_has_each_example_once():
 def test_a_stream_plays_each_task_as_often_and_mixes_games_of_any_length(chat_tokenizer):
     tasks = [{"rewards": [0.0] * k} for k in (1, 2, 3, 4)]
     settings = NEW.model_copy(update={"batch_size": 8, "games_per_round": 32})
-    env = CountdownEnv(chat_tokenizer)
+    env, settings = CountdownEnv(chat_tokenizer), settings.resolved(new_model=True)
     stream = GameStream(env, ScriptedAgent(["[apple]"]), tasks, settings, seed=0)
     lengths = [[len(e.ids) for e in stream.batch(step)] for step in range(4)]
     assert all(len(set(batch)) > 2 for batch in lengths)
     assert {sum(batch.count(n) for batch in lengths) for n in set(lengths[0])} == {8}
+
+
+def test_each_game_of_a_round_is_learned_from_as_often_as_there_are_epochs(chat_tokenizer):
+    """Two rounds of 4 games in batches of 2: each round has its games 3 times, in 6 batches."""
+    tasks = [{"rewards": [0.0] * k} for k in range(1, 9)]
+    changes = {"batch_size": 2, "games_per_round": 4, "epochs": 3}
+    settings = NEW.model_copy(update=changes).resolved(new_model=True)
+    env = CountdownEnv(chat_tokenizer)
+    stream = GameStream(env, ScriptedAgent(["[apple]"]), tasks, settings, seed=0)
+    rounds = [[len(e.ids) for step in range(6) for e in stream.batch(step)] for _ in range(2)]
+    for lengths in rounds:
+        assert len(lengths) == 12 and {lengths.count(n) for n in lengths} == {3}
+    assert not set(rounds[0]) & set(rounds[1])
 
 
 def test_chunks_bound_padded_tokens_and_change_no_update(chat_tokenizer):
@@ -319,6 +332,29 @@ def test_an_open_warm_start_ends_once_it_rests_and_has_learned(
     assert rates[198] == most and rates[-1] == steps
 
 
+def test_a_warm_start_ends_when_its_time_is_used_up(chat_tokenizer, monkeypatch):
+    """A second passes with each update. Of 20 seconds 16 are over after the 17th: a fourth of them
+    follow, in which the learning rate falls to nearly nothing."""
+    seconds = iter(range(10_000))
+    monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
+    game = Example(np.array([5, 7, 4, 9]), np.full(4, 1 / 3, dtype=np.float32))
+    settings = WarmStartSettings(steps=500, batch_size=1, warmup_steps=0, max_seconds=20.0)
+    rates = []
+    result = imitate(
+        random_llama(chat_tokenizer),
+        lambda step: [game],
+        settings,
+        pad_id=0,
+        progress=lambda step, of, values: rates.append(values["lr"]),
+    )
+    assert result.steps == 17 + 17 // 4
+    assert (
+        rates[16] == pytest.approx(3e-3)
+        and rates[-1] < 1e-3
+        and rates[17:] == sorted(rates[17:], reverse=True)
+    )
+
+
 def test_a_failing_teacher_is_an_error_and_no_empty_lesson():
     with pytest.raises(RuntimeError, match="the environment broke"):
         warm_start(CountdownEnv(), ScriptedAgent(["fail"]), NEW)
@@ -420,8 +456,8 @@ def test_a_bad_value_is_refused_with_its_key(values, key):
 
 
 def test_a_key_without_effect_on_the_model_is_refused():
-    with pytest.raises(ValueError, match="epochs"):
-        warm_start(CountdownEnv(), Adder(), WarmStartSettings(epochs=2))
+    with pytest.raises(ValueError, match="patience"):
+        warm_start(CountdownEnv(), Adder(), WarmStartSettings(patience=3))
     with pytest.raises(ValueError, match="vocab_size"):
         WarmStartSettings(vocab_size=500).resolved(new_model=False)
     with pytest.raises(ValueError, match="task"):

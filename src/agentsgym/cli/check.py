@@ -43,3 +43,5 @@ def check(
         line(report.to_text())
     if not report.passed:
         raise typer.Exit(FAILURE)
+    if not as_json:
+        line("If a run of it does not learn: docs/my-game-does-not-learn.md")

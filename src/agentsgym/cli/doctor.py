@@ -67,6 +67,8 @@ def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
     count = len(findings)
     faults = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
     line(f"{run}: {faults} of the {len(FAULTS)} that are looked for ({read})")
+    if findings:
+        line("what to do: docs/my-game-does-not-learn.md")
     names = [name for one in findings for name in one.rollouts]
     if names:
         steps = [int(name.partition("/")[0].partition("-")[2]) for name in names]

@@ -248,9 +248,24 @@ def _show(summary: Summary, config: RunConfig) -> None:
     most = config.train.max_steps
     steps = f"{summary.steps} of {most}" if most else str(summary.steps)
     out.print(f"Training ended after {steps} steps: {shown(str(summary.stop_reason))}.")
+    _show_findings(summary, config)
     out.print(
         f"Everything is in [bold]{shown(str(config.directory))}[/]: summary.json, "
         "learning-curve.png, metrics.jsonl, rollouts/, checkpoints/, model/."
+    )
+
+
+def _show_findings(summary: Summary, config: RunConfig) -> None:
+    """The first fault, which may cause the others, with its next step, and the names of these."""
+    if not summary.findings:
+        return
+    first, *others = summary.findings
+    also = f" Also: {', '.join(one['fault'] for one in others)}." if others else ""
+    out.print(f"[bold]{shown(first['title'])}[/] ({first['fault']}){also}", soft_wrap=True)
+    out.print(f"  next: {shown(first['next'])}", soft_wrap=True)
+    out.print(
+        f"[bold]agentsgym doctor {shown(str(config.directory))}[/] shows the numbers "
+        "(docs/my-game-does-not-learn.md)."
     )
 
 
