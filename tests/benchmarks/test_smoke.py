@@ -26,6 +26,12 @@ def test_quick_run(script, tmp_path):
     assert any("sampled" in line and "threads" in line for line in before)
 
 
+def test_constrained_turns_are_as_long_as_free_ones_and_scored_as_sampled(tmp_path):
+    result = json.loads(quick_run(tmp_path, "constrained.py")[-1])
+    assert result["tokens"] == 2 * 2 * 6 and result["largest_logp_gap"] < 1e-4
+    assert result["cpu_constrained_over_free"] > 0
+
+
 @pytest.mark.parametrize(
     ("case", "shared"),
     [
