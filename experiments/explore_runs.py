@@ -92,8 +92,8 @@ def made_start(
             for k, env in enumerate(envs)
         ]
         model, tokenizer = loaded(begun) if begun else _built(streams, config)
-        for stream in streams:
-            stream.env = stream.env.with_tokenizer(tokenizer)
+        for stream, env in zip(streams, envs, strict=True):
+            stream.codec = env.with_tokenizer(tokenizer).codec
         imitate(model, _in_turn(streams), config, pad_id=tokenizer.pad_token_id)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -221,6 +221,14 @@ def test_without_a_gradient_it_is_not_the_rate():
     assert "rate_too_small" not in found(run(sees, update_size=0.001))  # 40 updates: 4 %
 
 
+def test_a_rate_that_changes_what_is_played_is_not_too_small():
+    """The weights move by 0.4 % in all, but 18 % of the actions become malformed, or the entropy
+    falls."""
+    assert "rate_too_small" in found(run(sees, update_size=1e-4, malformed=0.0))
+    assert "rate_too_small" not in found(run(sees, update_size=1e-4, malformed=late(0.0, 0.18)))
+    assert "rate_too_small" not in found(run(sees, update_size=1e-4, entropy=late(1.0, 0.5)))
+
+
 def test_the_way_that_is_made_has_an_interval():
     """From 0.25 to 0.40 of 1.00, each ± 0.04: 0.15 ± 0.057 of 0.75."""
     low, high = run(sees, after=0.4).way

@@ -66,10 +66,13 @@ def entropy_gone(evidence: Evidence) -> Signs | None:
 
 
 def rate_too_small(evidence: Evidence) -> Signs | None:
-    """All updates together, if they had one direction, move the weights less than this."""
+    """All updates together, if they had one direction, move the weights less than this, and what
+    is played stays as it was: weights differ in what they change."""
     curve = evidence.curve("update_size")
     if curve is None or not curve.is_long or not 0 < sum(curve.values) < _LEAST_MOVED:
         return None  # without a gradient it is not the rate
+    if any(rise(one) for one in map(evidence.curve, ("entropy", "malformed")) if one is not None):
+        return None
     moved = f"{sum(curve.values):.2%} of their size"
     return Signs((f"{len(curve.values)} updates moved the weights by {moved}",), curve.whole.steps)
 
