@@ -161,8 +161,8 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
     )
     rate, where = RATES[probed.new_lines < NEW_LINES]
     yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
-    little = "so little that it matters only where nothing is to be gained"
-    yield "train.entropy_coef", 0.01, little
+    alone = "where no reward differs, Adam makes whole steps of any bonus, towards gibberish"
+    yield "train.entropy_coef", 0.0, alone
     yield "train.lr_scheduler_type", "constant_with_warmup", "time may end the run"
     longest = f"the longest action has {probed.action_bytes} bytes, and an end"
     yield "train.max_action_tokens", min(LONGEST, probed.action_bytes + 1), longest
