@@ -319,15 +319,16 @@ def test_an_open_warm_start_ends_once_it_rests_and_has_learned(
     fourth of them follows; or until 300, of which the last 60 are without questions."""
     game = Example(np.array([5, 7, 4, 9]), np.full(4, 1 / 3, dtype=np.float32))
     settings = WarmStartSettings(steps=most, batch_size=1, learning_rate=0.0)
-    asked, rates = [], []
+    asked, rates, model = [], [], random_llama(chat_tokenizer)
     result = imitate(
-        random_llama(chat_tokenizer),
+        model,
         lambda step: [game],
         settings,
         pad_id=0,
         progress=lambda step, of, values: rates.append(of),
-        learned=lambda: asked.append(True) or learned,
+        learned=lambda: asked.append(model.training) or learned,
     )
+    assert not any(asked)  # it plays in evaluation mode
     assert result.steps == steps and len(asked) == 1
     assert rates[198] == most and rates[-1] == steps
 

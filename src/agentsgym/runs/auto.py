@@ -39,11 +39,9 @@ BEST_OF = 16
 """Games of a random teacher of which the best is imitated. Paid games alone rescued Explore's
 hardest starts: after a look, such a game shows how its answer is used
 (docs/results/explore-hard-starts.md)."""
-RATES = {
-    True: (1e-3, "as in the presets quickstart and explore"),
-    False: (3e-4, "of a model that begins with induction heads; 1e-3 makes it act always alike"),
-}
-"""Learning rates of RL by whether a line is a token, and why."""
+RATE, RATE_OF_LINES = 3e-4, 1e-3
+"""Learning rates of RL for a model that begins with induction heads, and for one whose tokens are
+lines."""
 ROUND, EPOCHS = 20, 4
 """Updates on a round of games, and how often each of these is learned from."""
 WARM_RATE = 7e-4
@@ -80,6 +78,11 @@ class Probed:
     random_teacher: bool
     difficulty: str | None = None
 
+    @property
+    def has_lines(self) -> bool:
+        """Whether a line can be a token: hardly any is new."""
+        return self.new_lines < NEW_LINES
+
 
 class Choice(NamedTuple):
     """A setting by its dotted key, and why it has this value."""
@@ -114,7 +117,7 @@ def _of_model(probed: Probed) -> Iterator[_Row]:
     room = f"a conversation had up to {probed.pieces} phrases and words; positions cost nothing"
     yield "warm_start.model.max_positions", size, room
     share = f"{probed.new_lines:.0%} of the lines were new in the second half of the tasks"
-    if probed.new_lines < NEW_LINES:
+    if probed.has_lines:
         yield "warm_start.tokenizer", "lines", f"only {share}: a line is a token"
         return
     copies = "what a prompt says anew must be copied: as in the preset explore-many"
@@ -159,7 +162,9 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
         f"{groups} groups, of which {groups * share:.1f} have signal: many small updates learn "
         "faster than few large ones",
     )
-    rate, where = RATES[probed.new_lines < NEW_LINES]
+    rate, where = RATE, "with induction heads 1e-3 made a model act always alike"
+    if probed.has_lines:
+        rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
     yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
     alone = "where no reward differs, Adam makes whole steps of any bonus, towards gibberish"
     yield "train.entropy_coef", 0.0, alone

@@ -37,9 +37,10 @@ class StepSpan:
 
 def chosen(spans: Sequence[StepSpan], supports: Supports) -> list[Ints]:
     """The positions of the agent tokens of each span: those that were a choice."""
-    forced = supports.forced
     every = [np.arange(span.start, span.stop) for span in spans]
-    return [at[~np.isin(at, forced)] for at in every] if len(forced) else every
+    if not len(supports):
+        return every
+    return [at[~np.isin(at, supports.forced)] for at in every]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +106,8 @@ class Row:
     @property
     def choices(self) -> int:
         """Number of tokens that the agent chose, in a failed rollout too."""
+        if not len(self.supports):
+            return sum(span.length for span in self.spans)
         return sum(map(len, chosen(self.spans, self.supports)))
 
     @property

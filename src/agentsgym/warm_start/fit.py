@@ -180,8 +180,14 @@ class _Training:
         if self.steps - step <= max(1, step // _LAST):
             return
         is_late = most is not None and seconds > most * _LAST / (1 + _LAST)
-        if is_late or (self.learned is not None and self._rests(step) and self.learned()):
+        if is_late or (self._rests(step) and self._has_learned()):
             self._falls_from, self.steps = step, step + max(1, step // _LAST)
+
+    def _has_learned(self) -> bool:
+        if self.learned is None:
+            return False
+        self.model.eval()
+        return self.learned()
 
     def _rests(self, step: int) -> bool:
         """Whether the loss of the last updates is hardly lower than that of those before."""

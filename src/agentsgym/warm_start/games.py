@@ -74,7 +74,7 @@ class GameStream:
         settings, codec = self._settings, self.codec
         assert settings.steps is not None and settings.batch_size is not None
         assert codec is not None and settings.epochs is not None
-        weight, size = (settings.final_weight_at(step, settings.steps), settings.batch_size)
+        weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
         played = self.play(settings.games_per_round, settings.best_of)
         games = (rerendered(game, codec) for game in played)
         examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 WORDS = r"-\w+| ?\w+| ?[^\w\s]|\s"
 """A hyphen with the letters after it, a word or a sign with the space before it, white space."""
 CERTAIN, LEAST, MOST = 0.9, 10, 64
-"""The share of cases in which words have the same neighbor, for it to be told from them; how often
-they have to stand there; and the number of phrases, those that save most tokens."""
+"""The share of cases in which two words have the same neighbor, for it to be told from them; how
+often they have to stand there; and the number of phrases, those that save most tokens."""
 SURPRISING = 0.3
 """A word of which this share can't be told from what stands beside it is in no phrase."""
 _DIFFERS = "\0"
@@ -35,9 +35,9 @@ def fixed_phrases(texts: Iterable[str]) -> list[str]:
     lines = [[word if word in fixed else _DIFFERS for word in line] for line in lines]
     beside = _Beside(lines)
     counts = Counter(phrase for line in lines for phrase in _runs(line, beside))
-    often = [one for one, count in counts.items() if len(one) > 1 and count >= LEAST]
-    often.sort(key=lambda one: (-counts[one] * (len(one) - 1), one))
-    return sorted(("".join(one) for one in often[:MOST]), key=lambda text: (-len(text), text))
+    longer = [one for one in counts if len(one) > 1]
+    longer.sort(key=lambda one: (-counts[one] * (len(one) - 1), one))
+    return sorted(("".join(one) for one in longer[:MOST]), key=lambda text: (-len(text), text))
 
 
 def pieces_pattern(phrases: Iterable[str] = ()) -> str:

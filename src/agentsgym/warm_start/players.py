@@ -120,7 +120,8 @@ def problem(players: Mapping[str, Figures]) -> str | None:
         return None
     who = "the teacher"
     if BEST in players:
-        teacher, who = (halfway(teacher, players[BEST]), "halfway from the teacher to these games")
+        teacher = halfway(teacher, players[BEST])
+        who = "halfway from the teacher to these games"
     if imitator.reaches(teacher):
         return None
     if not imitator.games:
@@ -129,9 +130,9 @@ def problem(players: Mapping[str, Figures]) -> str | None:
         return (
             f"the imitator is less legal than its teacher ({imitator.legal:.1%} of its actions, "
             f"the teacher's {teacher.legal:.1%}): give it more updates (warm_start.steps); where "
-            "actions repeat words of the prompt, let it copy (warm_start.tokenizer=words "
-            "warm_start.model.induction_heads=3 warm_start.model.layers=3 "
-            "warm_start.model.head_size=64)"
+            "actions repeat words of the prompt, let it copy (warm_start.tokenizer=phrases "
+            "warm_start.model.induction_heads=3 warm_start.model.recency_heads=1 "
+            "warm_start.model.layers=3)"
         )
     return (
         f"the imitator is legal, but earns less than what it imitates ({imitator.reward:.3f}, "

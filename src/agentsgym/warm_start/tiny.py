@@ -6,7 +6,7 @@ from typing import Any
 from agentsgym.warm_start.phrases import fixed_phrases, pieces_pattern
 from agentsgym.warm_start.settings import Pieces, TinySettings
 
-PAD, END, USER, SYSTEM, AGENT = ("<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>")
+PAD, END, USER, SYSTEM, AGENT = "<|pad|>", "<|end|>", "<|user|>", "<|system|>", "<|agent|>"
 SPECIAL_TOKENS = (PAD, END, USER, SYSTEM, AGENT)
 
 CHAT_TEMPLATE = (

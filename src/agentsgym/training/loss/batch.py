@@ -53,13 +53,16 @@ class TrainRow:
     @property
     def agent_tokens(self) -> int:
         """P."""
+        if not len(self.supports):
+            return sum(max(0, span.stop - max(span.start, 1)) for span in self.spans)
         return sum(map(len, self.places))
 
     @property
     def places(self) -> list[Ints]:
         """Where the tokens with loss of each span stand. A row's first token has no probability and
         carries none."""
-        return [at[at > 0] for at in chosen(self.spans, self.supports)]
+        every = chosen(self.spans, self.supports)
+        return [at[1:] if len(at) and at[0] == 0 else at for at in every]
 
     @property
     def positions(self) -> Ints:
@@ -179,9 +182,10 @@ def collate(
 ) -> Chunk:
     """The agent tokens of rows as a Chunk; `dtype` is the type of its floating-point tensors. All
     numbers go to the device in two copies, for each of which the CPU may wait."""
-    positions = [row.positions for row in rows]
+    places = [row.places for row in rows]
+    positions = [np.concatenate([np.zeros(0, np.int64), *own]) for own in places]
     counts = [len(at) for at in positions]
-    sizes = [len(at) for row in rows for at in row.places]
+    sizes = [len(at) for own in places for at in own]
 
     def at_tokens(name: str) -> NDArray[Any]:
         values = [getattr(row, name)[at] for row, at in zip(rows, positions, strict=True)]
@@ -231,8 +235,9 @@ def _supports_of(rows: Sequence[TrainRow], positions: Sequence[Ints]) -> Support
     """The supports of the tokens at these positions of each row, by their number."""
     sets, first = [], 0
     for row, at in zip(rows, positions, strict=True):
-        numbers = {place: first + k for k, place in enumerate(at.tolist())}
-        sets += [(numbers[place], ids) for place, ids in row.supports if place in numbers]
+        if len(row.supports):
+            numbers = {place: first + k for k, place in enumerate(at.tolist())}
+            sets += [(numbers[place], ids) for place, ids in row.supports if place in numbers]
         first += len(at)
     return Supports.of(sets)
 
