@@ -337,7 +337,8 @@ def test_a_warm_start_ends_when_its_time_is_used_up(chat_tokenizer, monkeypatch)
     """A second passes with each update. Of 20 seconds 16 are over after the 17th: a fourth of them
     follow, in which the learning rate falls to nearly nothing."""
     seconds = iter(range(10_000))
-    monkeypatch.setattr("time.monotonic", lambda: float(next(seconds)))
+    clock = SimpleNamespace(monotonic=lambda: float(next(seconds)))  # other threads ask `time` too
+    monkeypatch.setattr("agentsgym.warm_start.fit.time", clock)
     game = Example(np.array([5, 7, 4, 9]), np.full(4, 1 / 3, dtype=np.float32))
     settings = WarmStartSettings(steps=500, batch_size=1, warmup_steps=0, max_seconds=20.0)
     rates = []
