@@ -11,7 +11,7 @@
 #
 # The first half of the nodes learns, the other half serves the model with vLLM, one server per GPU;
 # Ray plays environments on the CPUs of all. Submit it in the directory that all nodes share, with the
-# environment active. Not run by us: no machine with a GPU was available.
+# environment active. docs/train-qwen.md says what was run.
 set -euo pipefail
 
 RUN=${RUN:-examples/cluster/four_by_eight.yaml}
