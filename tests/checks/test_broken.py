@@ -39,6 +39,7 @@ CAUGHT_BY = {
 def test_a_sound_environment_passes():
     report = check_env(broken.SoundEnv, budget_seconds=10)
     assert report.passed, report.to_text()
+    assert report["same seed"].evidence.endswith("played twice; it can be branched")
     assert report.raise_if_failed() is report
     assert not [w for w in report.warnings if "earns" in w]
 

@@ -170,7 +170,20 @@ def play_in_turn(
     env: MultistepEnv, tasks: Sequence[Task], player: Player, *, first: int = 0
 ) -> list[Rollout]:
     """Play one trial of each task, one after the other."""
-    trials = [_play(env, task, number, player) for number, task in enumerate(tasks, start=first)]
+    requests = [_request(env, task, number) for number, task in enumerate(tasks, start=first)]
+    return _play_all(env, requests, player)
+
+
+def play_on(env: MultistepEnv, rollouts: Sequence[Rollout], player: Player) -> list[Rollout]:
+    """Play on from the middle action of each trial, after its actions are repeated."""
+    requests = [RolloutRequest.branch(one, len(one.steps) // 2, 0, one.seed) for one in rollouts]
+    return _play_all(env, requests, player)
+
+
+def _play_all(
+    env: MultistepEnv, requests: Sequence[RolloutRequest], player: Player
+) -> list[Rollout]:
+    trials = [_play(env, request, player) for request in requests]
     return [rollout for trial in trials for rollout in trial if rollout is not None]
 
 
@@ -179,7 +192,7 @@ def play_interleaved(
 ) -> list[Rollout]:
     """Play one trial of each task, all open at once, with their steps in a random order."""
     rng = random.Random(seed)
-    running = {number: _play(env, task, number, player) for number, task in enumerate(tasks)}
+    running = {n: _play(env, _request(env, task, n), player) for n, task in enumerate(tasks)}
     rollouts: dict[int, Rollout] = {}
     while running:
         number = rng.choice(list(running))
@@ -190,15 +203,18 @@ def play_interleaved(
     return [rollouts[number] for number in range(len(tasks))]
 
 
-def _play(env: MultistepEnv, task: Task, number: int, player: Player) -> Iterator[Rollout | None]:
-    """A trial that stops with None before each action of the player, and ends with its rollout."""
+def _request(env: MultistepEnv, task: Task, number: int) -> RolloutRequest:
     sid = f"check-{number:05d}"
-    request = RolloutRequest(env.class_path, env.env_config, task, number, 0, number, sid)
+    return RolloutRequest(env.class_path, env.env_config, task, number, 0, number, sid)
+
+
+def _play(env: MultistepEnv, request: RolloutRequest, player: Player) -> Iterator[Rollout | None]:
+    """A trial that stops with None before each action of the player, and ends with its rollout."""
     trial = play_trial(Session(env, request))
     outcome = advance(trial, None)
     while isinstance(outcome, GenerationRequest):
         yield None
-        answer = player(env, outcome, number)
+        answer = player(env, outcome, request.group)
         result = GenerationResult.of_text(answer) if isinstance(answer, str) else answer
         outcome = advance(trial, result)
     yield outcome

@@ -201,6 +201,8 @@ def complete_episodes(agent: Agent) -> EpisodePlayer:
     def play(session: Session) -> EpisodeGenerator:
         yield from ()  # a player is a generator, but this one's actions are requested in `drive`
         env, session_id = session.env, session.session_id
+        if session.request.prefix is not None and plays_episodes(env):
+            raise SessionError(f"{env.name} plays its episodes itself: it cannot be branched")
         env.active_sessions[session_id] = session  # the method only gets the session's id
         try:
             record = env._run_complete_episode(session_id, agent)

@@ -6,8 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from agentsgym.rollout.answers import StepAnswer, checked_text, read_answer
+from agentsgym.rollout.branch import recorded
 from agentsgym.rollout.session import Session, SessionError
 from agentsgym.types import (
+    ActionKind,
     Answer,
     Episode,
     GenerationRequest,
@@ -46,7 +48,7 @@ def play_episode(session: Session) -> EpisodeGenerator:
     mistakes = 0
     stop_reason = yield from _observe(session)
     while stop_reason is None:
-        answer = session.read((yield session.request_action()))
+        answer = yield from _ask(session)
         if not session.fits(answer):
             session.tree.withdraw()
             stop_reason = OVER_BUDGET
@@ -59,6 +61,14 @@ def play_episode(session: Session) -> EpisodeGenerator:
                 session, idle=session.acts and plain_act(answer) is None
             )
     return finish(session, stop_reason)
+
+
+def _ask(
+    session: Session, kind: ActionKind = "action"
+) -> Generator[GenerationRequest, GenerationResult, Answer]:
+    """The agent's answer; in the prefix of a branch the recorded one."""
+    request = session.request_action(kind)
+    return session.read(recorded(session) or (yield request))
 
 
 def reflect(session: Session) -> _NoteGenerator:
@@ -74,7 +84,7 @@ def _write(session: Session, request: str) -> _NoteGenerator:
     of its own. None if the token budget has no room for it."""
     if not session.observe(request):
         return None
-    answer = session.read((yield session.request_action("reflection")))
+    answer = yield from _ask(session, "reflection")
     if not session.fits(answer):
         session.tree.withdraw()
         return None

@@ -31,6 +31,9 @@ from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
 from agentsgym.types.tool_actions import acting, plain_act, said
 
+MOST_TOKENS = 1 << 20
+"""The noise of a branch has so many places for the tokens of each node."""
+
 
 class SessionError(RuntimeError):
     """An environment or agent failed in one session; the message says how."""
@@ -229,7 +232,7 @@ class Session:
             self.tree.context,
             self._sampling(most or self.sampling.max_tokens),
             request.seed,
-            self.sampled_tokens,
+            self.sampled_tokens if request.prefix is None else len(self.tree) * MOST_TOKENS,
             self.messages,
             self._choices() if kind == "action" else None,
         )

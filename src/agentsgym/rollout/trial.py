@@ -177,6 +177,7 @@ def rollout_of(session: Session, *more: Episode) -> Rollout:
         seed=request.seed,
         reward_placement=env.config.reward_placement,
         final_reward_placement=env.config.final_reward,
+        replayed=0 if request.prefix is None else min(request.prefix.nodes, len(tree)),
     )
     return _with_given_rewards(rollout, session) if session.given_rewards else rollout
 

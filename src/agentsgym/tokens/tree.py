@@ -108,6 +108,10 @@ class Tree:
             return self.pending.row
         return self._rows[self._after] if self._after >= 0 else ()
 
+    def __len__(self) -> int:
+        """The number of nodes on the tape."""
+        return len(self._rows)
+
     def restart(self, begins: str = "episode") -> None:
         """Go on in a new conversation, for the reason `begins`."""
         self.messages: list[Message] = []

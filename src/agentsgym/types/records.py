@@ -1,6 +1,7 @@
 """The nouns of play: steps, episodes, rollouts. No tensors."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -152,11 +153,12 @@ class Rollout:
     tokens that were not sampled), of shape (N,). `at` (int32, shape (nodes, 3)) has the place of
     each node's own tokens: from `start` what it read, from `acts` to before `stop` its answer.
     `supports` say what the tokens of answers were chosen from. Rows
-    and conversations are paths in the tree. `reward_placement` and `final_reward_placement` are the
-    environment's settings `reward_placement` and `final_reward`.
+    and conversations are paths in the tree. In a branch the first `replayed` nodes are those of the
+    rollout from which it was played on: their tokens are context. `reward_placement` and
+    `final_reward_placement` are the environment's settings `reward_placement` and `final_reward`.
 
-    Raises ValueError if the nodes' own tokens are not the tape, a parent is no earlier node, or a
-    token is not among those that it was chosen from.
+    Raises ValueError if the nodes' own tokens are not the tape, a parent is no earlier node, a
+    token is not among those that it was chosen from, or there are fewer nodes than `replayed`.
     """
 
     session_id: str
@@ -174,6 +176,7 @@ class Rollout:
     seed: int = 0
     reward_placement: str = "spread"
     final_reward_placement: str = "last_step"
+    replayed: int = 0
     _rows: list[Row] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -199,6 +202,8 @@ class Rollout:
             raise ValueError("an answer does not lie within its node's own tokens")
         if not self.supports.fits(self.token_ids):
             raise ValueError("a token is not among the ids that it was chosen from")
+        if not 0 <= self.replayed <= len(nodes):
+            raise ValueError(f"{self.replayed} of {len(nodes)} nodes cannot be replayed")
         places = zip(nodes, self.at.tolist(), strict=True)
         for number, (step, (begin, says, end)) in enumerate(places):
             if step.parent is None and not step.whole:
@@ -316,12 +321,13 @@ def _rows_of(rollout: Rollout) -> Iterator[Row]:
     placed = [(episode, step) for episode in rollout.episodes for step in episode.nodes]
     at = rollout.at.tolist()
     for shared, own in chains([None if step.whole else step.parent for _, step in placed]):
-        numbers = (*shared, *own)
+        numbers, begins = (*shared, *own), placed[own[0]][1]
+        shared = numbers[: max(len(shared), bisect_left(numbers, rollout.replayed))]
         if all(at[number][0] == at[number][2] for number in numbers):
             continue  # nothing was tokenized
         before = sum(at[number][2] - at[number][0] for number in shared)
         spans, length = [], before
-        for number in own:
+        for number in numbers[len(shared) :]:
             start, acts, stop = at[number]
             episode, step = placed[number]
             if step is not episode.unanswered:
@@ -340,9 +346,9 @@ def _rows_of(rollout: Rollout) -> Iterator[Row]:
             joined(rollout.token_ids, pieces),
             logprobs,
             tuple(spans),
-            begins=placed[own[0]][1].begins,
+            begins=begins.begins,
             sampled=all(step.sampled for step in steps if step.answer is not None),
-            rewrites=placed[own[0]][1].rewrites,
+            rewrites=begins.rewrites,
             given_rewards=_given(steps, pieces),
             failed=rollout.failed,
             nodes=numbers,

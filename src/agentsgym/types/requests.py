@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from agentsgym.types.choices import Choices
 from agentsgym.types.messages import Message, ToolSchema
+from agentsgym.types.records import Rollout
 from agentsgym.types.supports import NO_SUPPORTS, Supports
 
 FinishReason = Literal["stop", "length", "error"]
@@ -144,11 +145,50 @@ class EngineStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefix:
+    """The beginning of a recorded rollout: its first `nodes` nodes, and what was read next.
+
+    Raises ValueError if it has no such node that was answered.
+    """
+
+    rollout: Rollout
+    nodes: int
+
+    def __post_init__(self) -> None:
+        recorded = self.rollout.nodes
+        answered = sum(node.answer is not None for node in recorded)
+        if not 0 <= self.nodes < answered:
+            raise ValueError(
+                f"rollout {self.rollout.session_id} has {answered} answers, numbered from 0; it "
+                f"cannot be played on from number {self.nodes}"
+            )
+
+    def answer(self, number: int, session_id: str) -> GenerationResult:
+        """The recorded answer of a node, as an engine, or a text agent, gave it."""
+        rollout, step = self.rollout, self.rollout.nodes[number]
+        _, acts, stop = rollout.at[number].tolist()
+        if not step.sampled or acts == stop:
+            return GenerationResult.of_text(step.action, session_id)
+        return GenerationResult(
+            session_id,
+            tuple(rollout.token_ids[acts:stop].tolist()),
+            tuple(rollout.logprobs[acts:stop].tolist()),
+            "" if step.answer is None else step.answer.content,
+            "length" if step.truncated else "stop",
+            policy_version=step.policy_version,
+            supports=rollout.supports.between(acts, stop),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RolloutRequest:
     """One rollout to play: a dataset row's task, its group and its number in the group.
 
     `seed` is the seed of the sampling noise and `session_id` the name of the session. No row of
-    tokens becomes longer than `max_rollout_tokens` (None: no limit).
+    tokens becomes longer than `max_rollout_tokens` (None: no limit). With a `prefix` it is a
+    branch: the recorded answers are repeated, and the agent plays on from there. The noise of a
+    branch's token depends on the seed, the number of its node and its place in the answer, so that
+    two branches with one seed have the same noise at the same node, whatever was said before.
     """
 
     env_class_path: str
@@ -159,6 +199,7 @@ class RolloutRequest:
     seed: int
     session_id: str
     max_rollout_tokens: int | None = None
+    prefix: Prefix | None = None
 
     @classmethod
     def of(
@@ -180,6 +221,22 @@ class RolloutRequest:
             seed,
             f"{group:05d}-{index:03d}-{seed:016x}",
             max_rollout_tokens,
+        )
+
+    @classmethod
+    def branch(cls, rollout: Rollout, nodes: int, index: int, seed: int) -> Self:
+        """The request to play on from a rollout, instead of its answer number `nodes` (in the
+        order of play, from 0), as number `index` of its group. Raises ValueError if there is no
+        such answer."""
+        return cls(
+            rollout.env_class_path,
+            rollout.env_config,
+            rollout.task_data,
+            rollout.group,
+            index,
+            seed,
+            f"{rollout.session_id}@{nodes}-{seed:016x}",
+            prefix=Prefix(rollout, nodes),
         )
 
 

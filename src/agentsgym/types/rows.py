@@ -58,7 +58,7 @@ class Row:
     an environment put on the tokens itself; without them they follow from the steps
     (`reward_placement`). `failed` is that of its rollout: then no token carries loss. `nodes` are
     the numbers in its rollout of the steps whose own tokens it has, one after the other; the first
-    `shared` tokens are those of an earlier row, too.
+    `shared` tokens are those of an earlier row too, or, in a branch, of the rollout that it left.
     """
 
     session_id: str

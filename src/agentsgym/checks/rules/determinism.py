@@ -19,24 +19,31 @@ from agentsgym.checks.playing import (
     difference,
     play_in_turn,
     play_interleaved,
+    play_on,
     random_player,
     replay,
     taken,
 )
 from agentsgym.envs.base import MultistepEnv
+from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.types import Rollout
 from agentsgym.types.names import ConfigError
 
 
 def same_seed(context: Context) -> Passed:
-    """The same task and actions give the same episode in a new environment object."""
-    tasks = context.tasks(2)
+    """The same task and actions give the same episode in a new environment object, also one that
+    is brought to its middle by repeating what was done: then the environment can be branched."""
+    tasks = context.tasks(3)
     player = random_player(context.seed)
     once, again = (play_in_turn(context.make(None), tasks, player) for _ in range(2))
     compare("played again", once, again)
+    compare("played on from its middle", once, play_on(context.make(None), once, player))
     steps = sum(len(taken(rollout)) for rollout in once)
-    return Passed(f"{len(tasks)} tasks, {steps} steps, played twice")
+    branches = "it can be branched"
+    if plays_episodes(context.env):
+        branches = "it plays its episodes itself, so it cannot be branched"
+    return Passed(f"{len(tasks)} tasks, {steps} steps, played twice; {branches}")
 
 
 def another_process(context: Context) -> Passed:

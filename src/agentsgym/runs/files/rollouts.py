@@ -227,7 +227,19 @@ def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         file = pq.ParquetFile(stored)
         _check(file, schema, path)
         for number in range(file.num_row_groups):
-            yield file.read_row_group(number, use_threads=False).select(schema.names)
+            yield _completed(file.read_row_group(number, use_threads=False)).select(schema.names)
+
+
+_LATER = {"replayed": pa.int64()}
+"""Columns that files of the same version may lack; their values are 0 there."""
+
+
+def _completed(table: pa.Table) -> pa.Table:
+    for name, kind in _LATER.items():
+        if name not in table.column_names:
+            zeros = pa.array(np.zeros(len(table), np.int64), kind)
+            table = table.append_column(required(name, kind), zeros)
+    return table
 
 
 @contextmanager
@@ -247,6 +259,8 @@ def _check(file: pq.ParquetFile, schema: pa.Schema, path: Path) -> None:
     check_version(int(known), path)
     for field in schema:
         number = file.schema_arrow.get_field_index(field.name)
+        if number < 0 and field.name in _LATER:
+            continue
         if number < 0:
             raise DamagedFile(f"it has no column {field.name}")
         if not (stored := file.schema_arrow.field(number)).equals(field):
