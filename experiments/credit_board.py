@@ -1,4 +1,4 @@
-"""The board of credit estimators: docs/results/credit-board.md.
+"""The board of credit estimators: the figures of docs/results/credit-board.md.
 
     python experiments/credit_board.py [--curves] [--env NAME] [--report] [--quick]
     python experiments/credit_board.py my_module.my_function ...
@@ -9,9 +9,10 @@ their figures, as JSON lines. Its
 second is learning: every estimator in four environments whose best play is known, seeds 0 to 2.
 Each run begins with the weights of its environment's start, plays `env_steps` steps of training
 tasks, and is then evaluated on held-out tasks; in Explore it is a run of the preset, as in
-experiments/explore.py. docs/results/credit-board.json and explore.json hold the results; `--curves`
-runs those that are missing, `--report` leaves the exact part of the page as it is, and `--quick` is
-a smoke test in a temporary folder.
+experiments/explore.py. docs/results/credit-board.json and explore.json hold the trainings,
+credit-board-exact.json the exact figures; tables of both are printed and the curves drawn.
+`--curves` runs trainings that are missing, `--report` leaves the exact part out, and `--quick` is a
+smoke test in a temporary folder.
 """
 
 import argparse
@@ -36,7 +37,6 @@ import torch
 import transformers
 from experiments.estimators.board import (
     CHALLENGES,
-    SIZES,
     Measured,
     board,
     update_time,
@@ -358,22 +358,18 @@ def run(args: argparse.Namespace, stores: Stores, cache: Path) -> None:
             stores.others.add(result_of(cell, cache, args.quick))
 
 
-# -- the page: bias, noise and time ---------------------------------------------------------------
+# -- bias, noise and time, exactly -----------------------------------------------------------------
 
 
-def exact_part() -> str:
-    """What is measured, the processes, a summary and a table for each process."""
+def exact_part(file: Path) -> str:
+    """Every exact figure into a file of JSON, and two tables of them."""
     assigns = variants_of()
     lines = list(board(assigns))
-    processes = "\n".join(f"- **{name}**: {c.help}" for name, c in CHALLENGES.items())
-    turned = _summary(lines, {name: {} for name in assigns}, "turned")
+    figures = ",\n".join(json.dumps({"estimator": name} | finite(m)) for name, m in lines)
+    file.write_text(f"[\n{figures}\n]\n", encoding="utf-8")
     times = {name: {"ms": f"{update_time(assign):.1f}"} for name, assign in assigns.items()}
-    parts = [EXACT, processes, TURNED, turned, NOISE, _summary(lines, times, "noise")]
-    parts += [SIZES_HEAD]
-    for process in CHALLENGES:
-        own = [(name, m) for name, m in lines if m.process == process]
-        parts += [f"**{process[0].upper() + process[1:]}.**", _of_process(assigns, own)]
-    return "\n\n".join(parts)
+    turned = _summary(lines, {name: {} for name in assigns}, "turned")
+    return "\n\n".join([TURNED, turned, NOISE, _summary(lines, times, "noise")])
 
 
 def _summary(
@@ -391,25 +387,9 @@ def _summary(
     return table(("estimator", *CHALLENGES, *extra), rows)
 
 
-def _of_process(names: Iterable[str], lines: Sequence[tuple[str, Measured]]) -> str:
-    at = {(name, m.size): m for name, m in lines}
-    figures = ("error", "turned", "noise")
-    rows = []
-    for name in names:
-        cells = [
-            _figure(getattr(at[name, size], what), at[name, size].halves[k])
-            for k, what in enumerate(figures)
-            for size in SIZES
-        ]
-        rows.append((f"`{name}`", *cells))
-    return table(("estimator", *(f"{what}, {size}" for what in figures for size in SIZES)), rows)
-
-
-def _figure(value: float, half: float = 0.0) -> str:
+def _figure(value: float) -> str:
     if value == np.inf:
         return "∞"
-    if half:
-        return f"{value:.2f} ± {half:.2f}"
     return "0" if value < 1e-9 else f"{value:.2f}"
 
 
@@ -419,7 +399,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-# -- the page: learning ----------------------------------------------------------------------------
+# -- the tables of learning ------------------------------------------------------------------------
 
 
 def learning_part(results: Sequence[dict[str, Any]]) -> str:
@@ -540,74 +520,36 @@ def _smoothed(curve: Any, at: Any) -> Any:
     return (sums - earlier) / (at - before)
 
 
-# -- the page --------------------------------------------------------------------------------------
+# -- what is printed -------------------------------------------------------------------------------
 
 
-HEAD = """# The board of credit estimators
-
-Written by `python experiments/credit_board.py` (its first part by enumeration, in minutes) from
-`credit-board.json` and `credit-board-remarks.md`; with `my_module.my_function` as its argument it
-measures an estimator of your own on the same processes. `hgpo`, `g2po`, `graphgpo` and
-`action_mean` stand in `experiments/estimators/by_state.py` and are used by their dotted paths."""
-EXACT = """## Bias, noise and time, exactly
-
-A process is so small that every group of its rollouts is enumerated, and the policy is a table with
-a softmax for each state. *Error* is the relative error of the expected gradient, |E g − ∇J| / |∇J|;
-*turned* is what remains of it after the best rescaling; 0 is exact. *Noise* is the variance of one
-group's gradient, rescaled so that its mean has the length of ∇J along ∇J, times the environment
-steps that the group took: how many steps the same ratio of signal to noise costs. An estimator that
-reads more than the group (± is a 95 % interval) is measured on 200 drawn batches of 16 groups.
-`gae` is given the exact value of each state, which a critic only approaches; `reward` is each
-action's own reward. Figures are those of these processes and these policies: they rank estimators
-and are no constants."""
-TURNED = """### What remains of the bias after rescaling
-
-Groups of 8. A learning rate absorbs a wrong length; a wrong direction stays, however long one
-trains."""
-NOISE = f"""### Noise
-
-Groups of 8, over that of `{REFERENCE}` in groups of 8. `ms` is the CPU time for the credit of an
-update on 256 rollouts of 20 steps, in milliseconds."""
-SIZES_HEAD = f"""### Every size
-
-Noise is over that of `{REFERENCE}` in groups of 4: its own rows say what a larger group costs."""
-LEARNING = f"""## What it does to learning
-
-Three seeds each; all runs in an environment begin with the same weights and take the same number of
-environment steps. *Score* is held-out, *in training* the mean over all updates; ± is Student's 95 %
-interval over the seeds. *Over `{REFERENCE}`* compares seed by seed and says "no difference shown"
-where the interval of the difference contains 0. With so many comparisons one in twenty is shown by
-chance.
-
-![scores in training](credit-board.png)"""
+TURNED = "What remains of the bias after the best rescaling, groups of 8:"
+NOISE = f"""Noise, groups of 8, over that of `{REFERENCE}`; `ms` is the CPU time for the credit of
+an update on 256 rollouts of 20 steps:"""
+LEARNING = f"""Learning, three seeds each. *Score* is held-out, *in training* the mean of updates;
+± is Student's 95 % interval over seeds; *over `{REFERENCE}`* compares seed by seed."""
 
 
-def page(file: Path, results: Sequence[dict[str, Any]], *, exact: bool) -> str:
-    """The whole page; `file` has the exact part where that is to be left as it is."""
-    before = "" if exact else file.read_text().partition(EXACT)[2].partition(LEARNING)[0]
-    first = exact_part() if exact else (EXACT + before).strip()
-    remarks = RESULTS / "credit-board-remarks.md"
-    parts = [HEAD, first, learning_part(results), remarks.read_text().strip()]
-    return "\n\n".join(parts) + "\n"
+def finite(measured: Measured) -> dict[str, Any]:
+    """The figures of an estimator on a process; JSON has no infinite number, it is null."""
+    figures = dataclasses.asdict(measured)
+    return {k: None if v == np.inf else v for k, v in figures.items()}
 
 
 def measure_own(names: Sequence[str]) -> None:
-    """Print every figure of these estimators, one JSON object per line; JSON has no infinite
-    number, it is null."""
+    """Print every figure of these estimators, one JSON object per line."""
     import_from_here(*names)
     for name, measured in board(variants_of(names)):
-        figures = dataclasses.asdict(measured)
-        finite = {k: None if v == np.inf else v for k, v in figures.items()}
-        print(json.dumps({"estimator": name} | finite))
+        print(json.dumps({"estimator": name} | finite(measured)))
 
 
 def main() -> None:
-    """Measure what is named; else run what is missing if it is wanted, then write the page."""
+    """Measure what is named; else run what is missing if it is wanted, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("estimators", nargs="*", help="dotted paths; only these are measured")
     parser.add_argument("--curves", action="store_true", help="run what is missing")
     parser.add_argument("--env", action="append", choices=ENVS, help="only these")
-    parser.add_argument("--report", action="store_true", help="leave the exact part as it is")
+    parser.add_argument("--report", action="store_true", help="without the exact part")
     parser.add_argument("--quick", action="store_true", help="smoke test in a temporary folder")
     args = parser.parse_args()
     if args.estimators:
@@ -619,10 +561,10 @@ def main() -> None:
     stores = Stores(folder)
     if args.curves:
         run(args, stores, folder / "starts" if args.quick else common.CACHE / "credit-board")
-    file = folder / "credit-board.md"
-    file.write_text(page(file, stores.read(), exact=not args.report))
-    draw(stores.read(), file.with_suffix(".png"))
-    print(file)
+    if not args.report:
+        print(exact_part(folder / "credit-board-exact.json"))
+    print(learning_part(stores.read()))
+    draw(stores.read(), folder / "credit-board.png")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
 
 Each cell is the run `agentsgym train explore seed=SEED SETTINGS` with one thread. The warm start
 does not depend on the seed or the estimator, so it is made once for each environment. Results are
-kept in docs/results/explore.json, and a cell that is there is not run again; the page explore.md
-is written at the end (`--report` does only that).
+kept in docs/results/explore.json, and a cell that is there is not run again; their
+table is printed at the end (`--report` does only that).
 """
 
 import argparse
@@ -177,32 +177,9 @@ def table(results: Sequence[Mapping[str, Any]]) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def page(results: Sequence[Mapping[str, Any]], remarks: str) -> str:
-    """docs/results/explore.md."""
-    seconds = [r["cpu_seconds"] for r in results]
-    commands = "\n".join(cell.command for cell in CELLS)
-    return (
-        "# The preset `explore`\n\n"
-        "Written by `python experiments/explore.py` from `explore.json` and "
-        "`explore-remarks.md`.\n\n"
-        "Each row is the run of one of these commands with seeds 0, 1, … (`seed=1`):\n\n"
-        f"```bash\n{commands}\n```\n\n"
-        "The score is that of 512 held-out trials at temperature 1; ± is Student's 95 % interval "
-        "over the seeds, which share the start (the warm start has a seed of its own). *In "
-        "training* is the mean score over all updates. *Looks* are shares of informing actions, "
-        "held-out. In the last two rows looking is worth nothing.\n\n"
-        f"{table(results)}\n"
-        f"A run without its warm start took {np.median(seconds):.0f} s of CPU time (median; one "
-        f"thread).\n\n{remarks}"
-    )
-
-
-def write_page() -> None:
-    """Write the page from the stored results."""
-    results = _stored()
-    remarks = RESULTS / "explore-remarks.md"
-    text = remarks.read_text(encoding="utf-8") if remarks.is_file() else ""
-    (RESULTS / "explore.md").write_text(page(results, text), encoding="utf-8")
+def report() -> None:
+    """Print the table of the stored results."""
+    print(table(_stored()))
 
 
 def _keep(results: Sequence[Mapping[str, Any]]) -> None:
@@ -217,12 +194,12 @@ def _stored() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Run the cells that have no result, then write the page."""
+    """Run the cells that have no result, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, action="append", help="instead of 0, 1 and 2")
     parser.add_argument("--starts", type=Path, help="keep the warm-started models in this folder")
     parser.add_argument("--only", action="append", help="only cells with this in their name")
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for seed in () if args.report else args.seed or (0, 1, 2):
@@ -233,7 +210,7 @@ def main() -> None:
                     result = run(cell, seed, Path(folder), args.starts or Path(folder))
                     _keep([*_stored(), result])
                     print(f"{cell.name}, seed {seed}: {result['score']:.3f}", flush=True)
-    write_page()
+    report()
 
 
 if __name__ == "__main__":

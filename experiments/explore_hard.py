@@ -5,8 +5,8 @@
 Every rescue spends the same number of trials (two environment steps each) on one of two starts of
 the preset `explore`, and is then evaluated on held-out tasks. Seeds beyond the first are only run
 for rescues that `--only` names. Results are kept in docs/results/explore-hard-starts.json, where a
-cell that is there is not run again; the page explore-hard-starts.md is written at the end
-(`--report` does only that).
+cell that is there is not run again; their tables are printed at the end (`--report` does only
+that).
 """
 
 import argparse
@@ -28,7 +28,6 @@ from explore_runs import (
     loaded,
     made_start,
     measure,
-    remarks,
     train,
 )
 
@@ -210,13 +209,13 @@ def _imitate(stage: Imitate, start: Start, model: Any, tokenizer: Any, seed: int
 
 
 def main() -> None:
-    """Run the cells that have no result, then write the page."""
+    """Run the cells that have no result, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--only", action="append", help="only rescues with this in their name")
     parser.add_argument("--start", action="append", choices=STARTS, help="only this start")
     parser.add_argument("--cache", type=Path, help="a folder that keeps the starts")
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
     args = parser.parse_args()
     store = Store(RESULTS / "explore-hard-starts.json")
     with tempfile.TemporaryDirectory() as scratch:
@@ -226,7 +225,7 @@ def main() -> None:
                 for rescue in STARTS[start].rescues:
                     if not args.only or any(part in rescue for part in args.only):
                         cell(store, start, rescue, seed, cache)
-    write_page(store)
+    report(store)
 
 
 def cell(store: Store, start: str, rescue: str, seed: int, cache: Path) -> None:
@@ -258,32 +257,14 @@ def _shown(result: Mapping[str, Any], figure: str) -> float | None:
     return None if figure == "uses" and few else float(result[figure])
 
 
-def write_page(store: Store) -> None:
-    """Write the page from the stored results and the remarks."""
+def report(store: Store) -> None:
+    """Print a table of the stored results for each start."""
     results = store.read()
-    parts = []
     for name, start in STARTS.items():
         if any(r["start"] == name for r in results):
             never, best = bests(start.game)
-            known = f"Best play earns {best:g}, best play without exploring {never:g}."
-            parts.append(f"## {name}\n\n{known}\n\n{table(results, name)}\n")
-    trials = UPDATES * ROLLOUTS
-    text = (
-        "# Hard starts in Explore\n\n"
-        "Written by `python experiments/explore_hard.py` from `explore-hard-starts.json` and "
-        "`explore-hard-starts-remarks.md`; `STARTS`, `RESCUES`, `SWITCHES_RESCUES` and "
-        "`RULE_RESCUES` in it have the settings.\n\n"
-        f"Each run spends a budget of {trials:,} trials of the preset `explore` ({UPDATES} updates "
-        f"of {ROLLOUTS}), or a multiple of it, on one start, and is evaluated on {EVALUATED} "
-        "held-out trials at temperature 1. *Looks* is the share of free shots that look, *uses* "
-        "the mean score of the trials that looked first, ± Student's 95 % interval over the seeds. "
-        "The starts imitate the careless teacher for 400 updates: the first four of `place`, "
-        "`after 70 %` another teacher that uses 70 % of what it saw and then for 100 updates this "
-        "one, those of `switches` and `rule` the default one (`learned slowly`: 1,200 updates "
-        "with a learning rate of 1e-3 instead of 3e-3).\n\n"
-    )
-    text += "".join(parts) + remarks("explore-hard-starts")
-    (RESULTS / "explore-hard-starts.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+            print(f"{name}: best play {best:g}, without exploring {never:g}\n")
+            print(table(results, name))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@
 Each cell is the run `agentsgym train explore-many seed=SEED warm_start.seed=SEED SETTINGS`; cells
 with the same warm start share it. Its model and the one after GRPO play held-out tasks of all
 families in words that were never trained on. Results are kept in docs/results/explore-many.json,
-and a cell that is there is not run again; the page explore-many.md and its picture are written at
-the end (`--report` does only that).
+and a cell that is there is not run again; their tables are printed and the picture is drawn at the
+end (`--report` does only that).
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -23,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 from explore import mean_of
-from explore_runs import RESULTS, Store, remarks
+from explore_runs import RESULTS, Store
 from matplotlib.figure import Figure
 
 from agentsgym import make
@@ -218,7 +217,7 @@ def _share(rollouts: Sequence[Rollout], key: str, *, scored: bool) -> float:
     return round(float(np.mean([bool(mark) for mark in marks])), 3)
 
 
-# -- the page --------------------------------------------------------------------------------------
+# -- the tables ---------------------------------------------------------------------------------
 
 
 def information(one: Mapping[str, Any], names: Sequence[str], kind: str = "words") -> float:
@@ -350,38 +349,20 @@ def _score(one: Mapping[str, Any]) -> float:
     return float(np.mean([one["words"][name]["score"] for name in KNOWN_USE]))
 
 
-def write_page(store: Store) -> None:
-    """Write the page from the stored results and the remarks."""
+def report(store: Store) -> None:
+    """Draw the picture and print the tables of the stored results."""
     results = store.read()
     draw(results, store.path.with_suffix(".png"))
-    settings = json.dumps(WORDS.start | WORDS.settings)
-    text = (
-        "# Exploring games that were never seen\n\n"
-        "Written by `python experiments/explore_many.py` from `explore-many.json` and "
-        "`explore-many-remarks.md`; `CELLS` in it has the settings.\n\n"
-        "All figures are shares of the value of information (1 best play, 0 best play without "
-        f"exploring) on {TASKS} held-out tasks of each family at temperature 1, in words that were "
-        "never trained on; ± is Student's 95 % interval over n seeds, each with a warm "
-        "start of its own.\n\n"
-        f"## Words and sentences\n\n{words_table(results)}\n"
-        f"The first row has these settings: `{settings}`.\n\n"
-        f"## Families\n\n{groups_table(results)}\n"
-        "![score on families never trained on, over the time of training](explore-many.png)\n\n"
-        "The first points are scores of the tables' tasks, the others the run's own evaluations, "
-        "which have other tasks and subtract 0.2 for a malformed action.\n\n"
-        f"## The preset's families\n\n{families_table(results)}\n"
-    )
-    text += remarks("explore-many")
-    (RESULTS / "explore-many.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+    print(words_table(results), groups_table(results), families_table(results), sep="\n")
 
 
 def main() -> None:
-    """Run what has no result, then write the page."""
+    """Run what has no result, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seed", type=int, action="append", help="instead of 0, 1 and 2")
     parser.add_argument("--starts", type=Path, help="keep the warm-started models in this folder")
     parser.add_argument("--only", action="append", help="only the cells with these names")
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
     args = parser.parse_args()
     store = Store(RESULTS / "explore-many.json")
     with tempfile.TemporaryDirectory() as scratch:
@@ -391,7 +372,7 @@ def main() -> None:
                 if (not args.only or cell.name in args.only) and (cell.name, seed) not in done:
                     store.add(run(cell, seed, args.starts or Path(scratch)))
     if not args.only:
-        write_page(store)
+        report(store)
 
 
 if __name__ == "__main__":

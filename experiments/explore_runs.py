@@ -258,9 +258,3 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8")
         print(json.dumps(result), flush=True)
-
-
-def remarks(name: str) -> str:
-    """The text that is written by hand for a page, if there is one."""
-    path = RESULTS / f"{name}-remarks.md"
-    return path.read_text(encoding="utf-8") if path.is_file() else ""

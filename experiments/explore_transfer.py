@@ -5,8 +5,8 @@
 One start imitates the careless teachers of all games, of both sizes, batch by batch in turn, so it
 knows all words but not when looking pays. Each run trains it on one game and evaluates it on all,
 on the games with more choices, and with noise. Results are kept in
-docs/results/explore-transfer.json, where a run that is there is not run again; the page
-explore-transfer.md is written at the end (`--report` does only that).
+docs/results/explore-transfer.json, where a run that is there is not run again; their
+tables are printed at the end (`--report` does only that).
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from explore import mean_of
-from explore_runs import RESULTS, Store, bests, loaded, made_start, measure, remarks, train
+from explore_runs import RESULTS, Store, bests, loaded, made_start, measure, train
 
 UPDATES, EVALUATED = 120, 256
 GAMES: Mapping[str, Mapping[str, Any]] = {
@@ -96,34 +96,18 @@ def table(results: Sequence[Mapping[str, Any]], figure: str) -> str:
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
 
 
-def write_page(store: Store) -> None:
-    """Write the page from the stored results and the remarks."""
+def report(store: Store) -> None:
+    """Print the tables of the stored results."""
     results = store.read()
-    text = (
-        "# Transfer between the games of Explore\n\n"
-        "Written by `python experiments/explore_transfer.py` from `explore-transfer.json` and "
-        "`explore-transfer-remarks.md`; `GAMES`, `LARGER` and `NOISY` in it have the games.\n\n"
-        "*Start* imitated the careless teachers of all games, of several sizes, in turn: 1,200 "
-        "updates, then 800 with teachers that look in half of the rounds, from which using is "
-        "learned sooner, then 200 with careless ones again. Each other column is "
-        f"that start after {UPDATES} updates of the preset `explore` on one game. Figures of "
-        f"{EVALUATED} held-out trials at temperature 1; ± is Student's 95 % interval over seeds 0, "
-        "1 and 2, which share the start.\n\n"
-        f"## Score\n\n{table(results, 'score')}\n"
-        "## Share of informing actions in free shots\n\n"
-        "The second and third column are scores, as above.\n\n"
-        f"{table(results, 'looks')}\n"
-    )
-    text += remarks("explore-transfer")
-    (RESULTS / "explore-transfer.md").write_text(text.rstrip() + "\n", encoding="utf-8")
+    print(table(results, "score"), table(results, "looks"), sep="\n")
 
 
 def main() -> None:
-    """Run what has no result, then write the page."""
+    """Run what has no result, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cache", type=Path, help="a folder that keeps the start")
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
     args = parser.parse_args()
     store = Store(RESULTS / "explore-transfer.json")
     with tempfile.TemporaryDirectory() as scratch:
@@ -131,7 +115,7 @@ def main() -> None:
             for trained in (START, *GAMES) if seed == 0 else GAMES:
                 if (trained, seed) not in {(r["trained"], r["seed"]) for r in store.read()}:
                     store.add(run(trained, seed, start_of(args.cache or Path(scratch))))
-    write_page(store)
+    report(store)
 
 
 if __name__ == "__main__":

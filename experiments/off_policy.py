@@ -7,7 +7,8 @@ policy, an older version of it, or rounded to bfloat16. Learning: the preset `ex
 boxes, where every rollout is sampled from weights that are exactly 1, 4 or 16 updates old.
 
 docs/results/off-policy.json holds the trainings and is the state as well: those that stand there
-are not run again. docs/results/off-policy.md is written at the end (`--report`: only that).
+are not run again. The tables are printed and the picture is drawn at the end (`--report`: only
+that).
 """
 
 import argparse
@@ -28,7 +29,7 @@ import numpy as np
 import torch
 from experiments.estimators.board import CHALLENGES
 from experiments.estimators.processes import Groups, Process, compare, every_group, gradients
-from explore_runs import RESULTS, Store, loaded, made_start, measure, remarks, rows_of
+from explore_runs import RESULTS, Store, loaded, made_start, measure, rows_of
 from transformers import PrinterCallback, TrainerCallback
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
@@ -251,7 +252,7 @@ def trainings(store: Store, start: Path) -> None:
                 store.add({"variant": variant.name, **train(start, lag, seed, variant)})
 
 
-# -- the page -------------------------------------------------------------------------------------
+# -- the tables ---------------------------------------------------------------------------------
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -367,64 +368,20 @@ def _smooth(curves: Sequence[Sequence[float]]) -> tuple[Any, Any]:
     return np.arange(5, UPDATES, 10), means
 
 
-PAGE = """# Learning from old samples: corrections and masks
-
-What `sampler_correction` and [`off_policy_masks`](../credit.md#from-credit-to-the-loss) do where
-the sampler is not the policy: exactly, on processes that can be enumerated, and in training.
-`python experiments/off_policy.py` writes this page.
-
-{remarks}
-## The gradient
-
-The expected gradient of `rloo` in groups of {size} and its variance, by enumeration, on the eight
-processes of `experiments/estimators/board.py`; medians over these, with noise also over {draws}
-draws. The policy is given. The sampler is a copy with normal noise of this standard deviation on
-its logits, an older version (its logits are behind by this much where the true gradient is
-largest), or the policy with its logits rounded to bfloat16. ρ is the ratio of a token's
-probabilities. "+" is the truncated ratio and a mask at its published bounds.
-
-{gradient}
-## Learning
-
-The preset `explore` with four boxes, {updates} updates of {rollouts} trials. Every rollout is
-sampled from weights that are exactly this many updates old, the oldest that `max_staleness` of 1, 4
-or 16 allows. All begin with the same warm start; ± is Student's 95 % interval over seeds, of
-differences seed by seed; a row of one seed has none. Where a difference is not marked, none is
-shown. *Score in training* is the mean over all updates of what the old weights earned, the held-out
-score that of the last weights in {games} trials. *ESS* is `sampler/ratio_ess`, *nats*
-`sampler/logp_difference`, which are not logged without a correction. On-policy the score in
-training is {on_policy}, the held-out score {on_policy_score} (seed 0 where there is no interval).
-
-![curves](off-policy.png)
-
-{learning}"""
-
-
 def report(runs: Sequence[Mapping[str, Any]]) -> None:
-    """Write the page and its picture."""
+    """Draw the picture and print the tables."""
     by_lag = {lag: [run for run in runs if run["lag"] == lag] for lag in (0, *LAGS)}
     draw(runs, RESULTS / "off-policy.png")
-    page = PAGE.format(
-        remarks=remarks("off-policy"),
-        size=SIZE,
-        draws=DRAWS,
-        updates=UPDATES,
-        rollouts=ROLLOUTS,
-        games=GAMES,
-        gradient=gradient_tables(),
-        learning="\n".join(
-            f"**{lag} update{'s' * (lag > 1)} old**\n\n{learning_table(by_lag[lag], lag)}"
-            for lag in LAGS
-        ),
-        on_policy=shown([run["in_training"] for run in by_lag[0]]),
-        on_policy_score=shown([run["score"] for run in by_lag[0]]),
-    )
-    (RESULTS / "off-policy.md").write_text(page, encoding="utf-8")
+    print(gradient_tables())
+    for lag in LAGS:
+        print(f"{lag} updates old\n\n{learning_table(by_lag[lag], lag)}")
+    print("on-policy, in training:", shown([run["in_training"] for run in by_lag[0]]))
+    print("on-policy, held-out:", shown([run["score"] for run in by_lag[0]]))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--report", action="store_true", help="only write the page")
+    parser.add_argument("--report", action="store_true", help="only print the tables")
     store = Store(RESULTS / "off-policy.json")
     if not parser.parse_args().report:
         start = made_start([GAME], Path(tempfile.gettempdir()) / "agentsgym-off-policy")

@@ -7,8 +7,8 @@ A task shows a key, and one byte is the answer. Of 32 tasks 8 are easy (any lett
 62 of 259 tokens), 8 hard (one of 6 letters of that key earns 1), and 16 impossible. A tiny random
 model trains on 4 groups of 8 answers per update. After each update the probability of a right
 answer to the hard tasks is computed exactly; a run ends where its mean reaches 0.5, or after 400
-updates. Prints a JSON line for each run and writes docs/results/sampling-tasks.md and .json; what
-stands there is not computed again.
+updates. Prints a JSON line for each run and the table, and writes
+docs/results/sampling-tasks.json; what stands there is not computed again.
 """
 
 import argparse
@@ -40,7 +40,7 @@ from agentsgym.envs.settings import EnvSettings
 from agentsgym.evaluation.intervals import t_quantile
 from agentsgym.types import Rollout
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "sampling-tasks.md"
+STORED = Path(__file__).parents[1] / "docs" / "results" / "sampling-tasks.json"
 KINDS = {"easy": 8, "hard": 8, "impossible": 16}
 EASY = string.ascii_letters + string.digits
 THRESHOLD, MOST_UPDATES = 0.5, 400
@@ -181,7 +181,7 @@ def run(arm: str, seed: int) -> dict[str, Any]:
     }
 
 
-# -- the page --------------------------------------------------------------------------------------
+# -- the tables ---------------------------------------------------------------------------------
 
 
 def student(values: list[float]) -> str:
@@ -192,17 +192,9 @@ def student(values: list[float]) -> str:
     return f"{np.mean(values):,.0f} ± {half:,.0f}"
 
 
-def page(results: list[dict[str, Any]], remarks: str) -> str:
-    """The whole page, as Markdown."""
+def table(results: list[dict[str, Any]]) -> str:
+    """A line for each arm; ± over seeds, of arms with three."""
     lines = [
-        "# Sampling tasks and replay",
-        "",
-        "Of 32 tasks 8 are easy (a random model earns 0.24), 8 hard (0.02) and 16 impossible. A",
-        "tiny random model trains on 4 groups of 8 answers per update, until the exact probability",
-        f"of a right answer to the hard tasks is {THRESHOLD} in the mean, or {MOST_UPDATES}",
-        "updates are over. `python experiments/sampling_tasks.py`, one thread;"
-        f" {sum(r['cpu_seconds'] for r in results) / 60:.1f} minutes of CPU.",
-        "",
         "| arm | seeds | updates | each | rollouts played | learned |",
         "|---|---|---|---|---|---|",
     ]
@@ -213,20 +205,14 @@ def page(results: list[dict[str, Any]], remarks: str) -> str:
                 f"| `{arm}` | {len(own)} | {student([r['updates'] for r in own])} | {each} | "
                 f"{student([r['rollouts'] for r in own])} | {sum(r['learned'] for r in own)} |"
             )
-    return "\n".join([*lines, "", *_BELOW, "", remarks])
-
-
-_BELOW = (
-    "± is Student's 95 % half-width over seeds, of arms with three. A run that did not learn",
-    "counts with all its updates. `resample` plays other tasks up to twice.",
-)
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=6)
     given = parser.parse_args()
-    stored = PAGE.with_suffix(".json")
+    stored = STORED
     results = json.loads(stored.read_text(encoding="utf-8")) if stored.exists() else []
     known = {(result["arm"], result["seed"]) for result in results}
     cells = [(arm, seed) for seed in range(given.seeds) for arm in ARMS]
@@ -236,10 +222,7 @@ def main() -> None:
             print(json.dumps(results[-1]), flush=True)
         lines = ",\n".join(json.dumps(r) for r in sorted(results, key=_place))
         stored.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-        before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-        _, mark, remarks = before.partition("## What it shows")
-        text = page(sorted(results, key=_place), mark + remarks)
-        PAGE.write_text(text, encoding="utf-8")
+    print(table(sorted(results, key=_place)))
 
 
 def _place(result: dict[str, Any]) -> tuple[int, int]:

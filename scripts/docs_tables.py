@@ -193,9 +193,9 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/doctor.md": {"faults": faults},
-    "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
+    "docs/chat-templates.md": {"chat templates": chat_templates, "tool calls": tool_calls},
     "docs/scaling.md": {"step times": step_times},
-    "docs/credit.md": {
+    "docs/credit-reference.md": {
         "reward placements": reward_placements,
         "final rewards": final_rewards,
     },

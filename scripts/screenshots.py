@@ -21,14 +21,12 @@ from browser import chromium, open_page, resize, wait
 
 WAITING = "return document.querySelector(arguments[0]) !== null"
 
-# Picture → which run, where on the page, what must be there, width, height, dark.
+# Picture → which run, where on the page, what must be there, width, height.
 PICTURES = {
-    "viewer-run": ("run", "#/run", ".chart canvas", 1280, 900, False),
-    "viewer-rollouts": ("run", "#/rollouts", ".virtual-row", 1280, 640, False),
-    "viewer-tokens": ("run", "RECORDED/tokens", ".t.a", 1280, 560, False),
-    "viewer-conversation": ("trial", "#/rollout/0/eval-0/1", ".episode.free", 1000, 800, False),
-    "viewer-compare": ("run", "#/compare", ".pair .turn", 1280, 900, False),
-    "viewer-dark": ("run", "#/run", ".chart canvas", 1280, 900, True),
+    "viewer-run": ("run", "#/run", ".chart canvas", 1280, 900),
+    "viewer-tokens": ("run", "RECORDED/tokens", ".t.a", 1280, 560),
+    "viewer-conversation": ("trial", "#/rollout/0/eval-0/1", ".episode.free", 1000, 800),
+    "viewer-compare": ("run", "#/compare", ".pair .turn", 1280, 900),
 }
 
 
@@ -45,18 +43,13 @@ def main() -> None:
             pages[name] = Path(folder) / f"{name}.html"
             write_page(pages[name], [Source(getattr(args, name))])
         recorded = find_recorded(driver, pages["run"])
-        for picture, (name, place, selector, width, height, dark) in PICTURES.items():
+        for picture, (name, place, selector, width, height) in PICTURES.items():
             resize(driver, width, height)
             open_page(driver, pages[name], place.replace("RECORDED", recorded))
-            if dark:
-                driver.execute_script("document.querySelector('.tools button').click()")
             wait(driver, WAITING, selector)
             time.sleep(0.5)  # charts and fonts
             driver.execute_script("document.activeElement.blur()")
             driver.save_screenshot(str(args.into / f"{picture}.png"))
-            driver.execute_script(
-                "localStorage.clear(); delete document.documentElement.dataset.theme"
-            )
             print(args.into / f"{picture}.png")
 
 

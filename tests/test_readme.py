@@ -107,7 +107,9 @@ def test_python_that_reads_a_run_or_a_model(workplace):
     from helpers import random_llama
 
     assert set(run_page(ROOT / "docs/run-directory.md")["played"]["phase"]) == {"train"}
+    assert run_page(ROOT / "docs/recipes.md")["metrics"]["step"].max() == 2
+    assert run_page(ROOT / "docs/run-files.md")["one"].phase == "train"
     assert run_page(ROOT / "docs/tokens.md")["check"].thoughts_append_only is False
     tokenizer = build_tokenizer(CHATML)
     given = {"tokenizer": tokenizer, "model": random_llama(tokenizer)}
-    assert run_page(ROOT / "docs/training.md", given)["result"]
+    assert run_page(ROOT / "docs/warm-start.md", given)["result"]
