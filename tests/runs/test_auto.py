@@ -58,10 +58,10 @@ def chosen(probed):
 
 
 def test_the_settings_follow_from_what_was_probed():
-    """Five groups of 8, of which 4 have signal; updates of 1700 / 50 = 34 games; positions for 60
+    """6000 / 50 = 120 games in 15 groups of 8; updates of 1700 / 50 = 34 games; positions for 60
     pieces twice and two actions of 64 tokens, 248; a byte is a token at most, and an end."""
     got = chosen(SEEN)
-    assert got["train.num_generations"] == 8 and got["train.per_device_train_batch_size"] == 40
+    assert got["train.num_generations"] == 8 and got["train.per_device_train_batch_size"] == 120
     assert got["warm_start.batch_size"] == 34 and got["warm_start.games_per_round"] == 170
     assert got["warm_start.model.max_positions"] == 512
     assert got["train.max_action_tokens"] == 12
@@ -77,6 +77,8 @@ def test_the_settings_follow_from_what_was_probed():
         ({"signal": {8: 0.3, 16: 0.55, 32: 0.8}}, "train.num_generations", 16),
         ({"signal": {8: 0.3, 16: 0.55, 32: 0.8}}, "train.per_device_train_batch_size", 128),
         ({"signal": {8: 0.0, 16: 0.0, 32: 0.0}}, "train.per_device_train_batch_size", 512),
+        ({"mean_pieces": 190.0}, "train.per_device_train_batch_size", 40),
+        ({"mean_pieces": 4.0}, "train.per_device_train_batch_size", 512),
         ({"new_lines": 0.01}, "warm_start.tokenizer", "lines"),
         ({"new_lines": 0.01}, "warm_start.model.induction_heads", None),
         ({"new_lines": 0.01}, "train.learning_rate", 1e-3),

@@ -297,18 +297,34 @@ def test_of_several_games_on_a_task_the_best_is_imitated(chat_tokenizer):
     player = SimpleNamespace(get_action=lambda messages, state: (next(draw), None))
     env = PayEnv(chat_tokenizer)
     settings = NEW.model_copy(update={"best_of": 2})
-    games = GameStream(env, player, [{"seed": k} for k in range(3)], settings, 0).play(
-        5, settings.best_of
-    )
+    games = GameStream(env, player, [{"seed": k} for k in range(3)], settings, 0).best(5)
     assert [game.steps[0].answer.content for game in games] == ["[banana]"] * 5
     assert [game.final_reward for game in games] == [1.0] * 5
 
 
+def test_the_best_of_games_that_earn_alike_fills_up_only(chat_tokenizer):
+    """Tasks with an odd seed pay nothing: half of the first four draws and of the second four."""
+    player = SimpleNamespace(get_action=lambda messages, state: (next(draw), None))
+    draw = iter(["bad", "[banana]"] * 64)
+    env = PayEnv(chat_tokenizer)
+    settings = NEW.model_copy(update={"best_of": 2})
+    tasks = [{"seed": k} for k in range(4)]
+    games = GameStream(env, player, tasks, settings, 0).best(4)
+    assert [game.final_reward for game in games] == [1.0] * 4
+    assert 128 - len([*draw]) == 16  # eight tasks, two games on each
+    draw = iter(["bad", "[banana]"] * 64)
+    games = GameStream(env, player, tasks[1::2], settings, 0).best(4)
+    assert [game.final_reward for game in games] == [0.0] * 4
+
+
 class PayEnv(BankEnv):
-    """Pays for one action."""
+    """Pays for one action, on tasks with an even seed."""
+
+    def _initialize_episode(self, session_id, task_data):
+        return task_data["seed"]
 
     def _step_episode(self, session_id, state, action):
-        return state, float(action == "[banana]"), True, {}
+        return state, float(action == "[banana]" and state % 2 == 0), True, {}
 
 
 @pytest.mark.parametrize(("most", "learned", "steps"), [(600, True, 250), (300, False, 300)])

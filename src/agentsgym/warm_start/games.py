@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agentsgym.credit.table import differ
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.rollout import play
@@ -23,6 +24,7 @@ from agentsgym.warm_start.lessons import Example, examples_of, normalize
 from agentsgym.warm_start.settings import WarmStartSettings
 
 _ROUND = 64  # tasks played before the next are drawn
+_MOST_DRAWS = 4
 _MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
 
 
@@ -47,17 +49,31 @@ class GameStream:
         self._order: list[int] = []
         self._batches: Iterator[list[Example]] = iter(())
 
-    def play(self, count: int, best_of: int = 1) -> tuple[Rollout, ...]:
-        """`count` games, the best of `best_of` each. Raises RuntimeError if one fails."""
+    def best(self, count: int) -> list[Rollout]:
+        """`count` games, each the best of `best_of` on its task. The best of games that earn alike
+        shows nothing: these fill up what is missing after `_MOST_DRAWS` times as many tasks."""
+        size = self._settings.best_of
+        shows: list[Rollout] = []
+        alike: list[Rollout] = []
+        for _ in range(_MOST_DRAWS if size > 1 else 1):
+            for group in groups_of(self.play(count, size)):
+                differs = differ(one.final_reward for one in group)
+                (shows if differs else alike).extend(best_of_groups(group))
+            if len(shows) >= count:
+                break
+        return [*shows, *alike][:count]
+
+    def play(self, count: int, rollouts: int = 1) -> tuple[Rollout, ...]:
+        """`rollouts` games on each of `count` tasks. Raises RuntimeError if one fails."""
         while len(self._order) < count:
             self._order += self._rng.permutation(len(self._tasks)).tolist()
         chosen, self._order = self._order[:count], self._order[count:]
         tasks = [self._tasks[i] for i in chosen]
-        rollouts = self._env.run_trial(tasks, self._agent, best_of).rollouts
-        for rollout in rollouts:
+        played = self._env.run_trial(tasks, self._agent, rollouts).rollouts
+        for rollout in played:
             if rollout.failed:
                 raise RuntimeError(f"a game of the warm start failed:\n{rollout.error}")
-        return tuple(best_of_groups(rollouts))
+        return played
 
     def batch(self, step: int) -> list[Example]:
         """The next batch; `step` is the number of its update."""
@@ -75,8 +91,7 @@ class GameStream:
         assert settings.steps is not None and settings.batch_size is not None
         assert codec is not None and settings.epochs is not None
         weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
-        played = self.play(settings.games_per_round, settings.best_of)
-        games = (rerendered(game, codec) for game in played)
+        games = (rerendered(game, codec) for game in self.best(settings.games_per_round))
         examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
         for _ in range(settings.epochs):
             order = self._rng.permutation(len(examples)).tolist()
@@ -139,14 +154,17 @@ def _endless(size: int, seed: int) -> Iterator[int]:
         yield from map(int, rng.permutation(size))
 
 
+def groups_of(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
+    """The rollouts of each group, in the order of its first one."""
+    groups: dict[int, list[Rollout]] = {}
+    for rollout in rollouts:
+        groups.setdefault(rollout.group, []).append(rollout)
+    return list(groups.values())
+
+
 def best_of_groups(rollouts: Sequence[Rollout]) -> list[Rollout]:
     """The rollout with the highest reward of each group, the first of equal ones."""
-    best: dict[int, Rollout] = {}
-    for rollout in rollouts:
-        known = best.get(rollout.group)
-        if known is None or rollout.final_reward > known.final_reward:
-            best[rollout.group] = rollout
-    return list(best.values())
+    return [max(group, key=lambda one: one.final_reward) for group in groups_of(rollouts)]
 
 
 def rerendered(rollout: Rollout, codec: Codec, max_tokens: int | None = None) -> Rollout:

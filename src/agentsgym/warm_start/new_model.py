@@ -86,7 +86,7 @@ def warm_start(
     players = scripted_players(env, agent, tried)
     wanted = players["teacher"]
     if settings.best_of > 1:
-        players[BEST] = figures_of(stream.play(GAMES, settings.best_of))
+        players[BEST] = figures_of(stream.best(GAMES))
         wanted = halfway(wanted, players[BEST])
     longest = max(_tokens(tokenizer, texts["tokens_per_action"]))
 
