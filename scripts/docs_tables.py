@@ -79,27 +79,17 @@ def value_of_exploring() -> str:
 
 EXPLORED: tuple[Mapping[str, object], ...] = (
     {},
-    {"choices": 4},
     {"choices": 32},
-    {"episodes_per_trial": 3},
-    {"episodes_per_trial": 3, "free_shots": 2},
     {"free_shots": 0},
     {"episodes_per_trial": 4, "free_shots": 0},
-    {"episodes_per_trial": 4, "free_shots": 0, "look_cost": 0.5},
-    {"right_reward": 0.9, "wrong_reward": 0.1},
     {"noise": 0.3},
-    {"noise": 0.3, "free_shots": 2},
     {"noise": 0.3, "free_shots": 4},
-    {"facts": 2},
     {"facts": 2, "free_shots": 2},
     {"max_steps_per_episode": 2},
-    {"max_steps_per_episode": 2, "episodes_per_trial": 1},
     {"carry": "none"},
     {"episodes_per_trial": 1},
     {"game": "rule"},
     {"game": "switches"},
-    {"game": "switches", "choices": 16},
-    {"game": "switches", "noise": 0.1},
 )
 
 

@@ -133,12 +133,15 @@ def _own_rows() -> Iterator[str]:
 
 
 def _trl_rows() -> Iterator[str]:
-    for field in dataclasses.fields(GRPOConfig):
-        name = field.name
-        tables = {"used": BELONGS_TO, "refused": REFUSED, "without meaning": _WITHOUT_MEANING}
-        for verdict, table in tables.items():
+    names = [field.name for field in dataclasses.fields(GRPOConfig)]
+    tables = {"used": BELONGS_TO, "refused": REFUSED, "without meaning": _WITHOUT_MEANING}
+    for verdict, table in tables.items():
+        why: dict[str, list[str]] = {}
+        for name in names:
             if name in table:
-                yield _line(f"`{name}`", verdict, table[name])
+                why.setdefault(table[name], []).append(f"`{name}`")
+        for reason, alike in why.items():
+            yield _line(", ".join(alike), verdict, reason)
 
 
 _KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text", dict: "mapping"}

@@ -1,4 +1,4 @@
-"""The commands and the Python of the README run, and those of the docs that end in seconds."""
+"""The commands of the README and the quickstart run, its Python, and short commands of the docs."""
 
 import re
 import shlex
@@ -17,12 +17,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHORT = "train.max_steps=2 eval.rollouts=64 threads=1"
 EXPLORE = f"{SHORT} warm_start.steps=2 warm_start.games_per_round=64 signal_check=false"
 # What a test adds to a command so that it ends in seconds, and what it types: without an entry,
-# nothing for a command of the README; other pages' commands without one are not run.
+# nothing for a command of the README or the quickstart; others without one are not run.
 ADDED = {
     "agentsgym train quickstart seed=1": (f"{SHORT} --output runs/other", ""),
-    "agentsgym train explore": (EXPLORE, ""),
-    "agentsgym train explore train.advantage_estimator=step_return": (EXPLORE, ""),
+    "agentsgym train explore threads=1 train.advantage_estimator=step_return": (EXPLORE, ""),
     "agentsgym eval runs/quickstart --vs agent:optimal": ("--rollouts 32 --threads 1", ""),
+    "agentsgym eval agent:optimal --vs runs/quickstart": ("--rollouts 32 --threads 1", ""),
     "agentsgym eval agent:optimal --suite explore": ("--tasks 2", ""),
     "agentsgym play TwentyQuestions": ("", "Is it an animal?\n[apple]\n"),
     "agentsgym eval runs/quickstart --output evals/quickstart": ("--rollouts 64 --threads 1", ""),
@@ -36,12 +36,16 @@ ADDED = {
 LONG = sorted(
     command
     for command in fenced_commands()
-    if re.match(r"(\S+/)?agentsgym train (quickstart|explore|smollm2|my-run.yaml)\b", command)
+    if re.match(
+        r"(\S+/)?agentsgym train (quickstart|explore|smollm2|my-run.yaml|one-gpu|eight-gpus)\b",
+        command,
+    )
     and command not in ADDED
 )
 # tests/integrations/with_openenv and tests/generation/test_serve_model.py run them.
 ENDLESS = ("agentsgym serve TwentyQuestions", "agentsgym serve-model runs/quickstart")
-RUN = dict.fromkeys([*ADDED, *(c for c, b in fenced_commands().items() if b.page == "README.md")])
+FIRST = ("README.md", "docs/quickstart.md")
+RUN = dict.fromkeys([*ADDED, *(c for c, b in fenced_commands().items() if b.page in FIRST)])
 SHORT_ONES = [c for c in RUN if c.startswith("agentsgym ") and c not in {*LONG, *ENDLESS}]
 SUITE = "docs/exploration-suite.md"
 RUN_FILE = "env: Mastermind\nmodel: builtin:quickstart\ntrain: {max_steps: 2}\n"
@@ -90,7 +94,8 @@ def test_commands(command, workplace):
 
 @pytest.mark.parametrize("command", LONG)
 def test_settings_of_long_runs(command, workplace):
-    done = agentsgym(f"{command} --estimate")
+    of_the_hub = " model.path=qwen" * ("-gpu" in command)
+    done = agentsgym(f"{command}{of_the_hub} --estimate")
     assert done.exit_code == 0, done.output
 
 

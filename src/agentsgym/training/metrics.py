@@ -77,7 +77,7 @@ class Reports:
             logger.warning(
                 "all actions of the generation of step %s are malformed, so there is nothing to "
                 "learn from: look at what is said, and tell the agent the form of an action or "
-                "warm-start the model (docs/training.md)",
+                "warm-start the model (docs/warm-start.md)",
                 step,
             )
         for name, value in (values | self.collector.source_figures | others).items():

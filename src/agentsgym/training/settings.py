@@ -123,7 +123,7 @@ class TrainSettings(Section):
         dict,
         "What has weight 0 in the policy loss because policy and sampler are too far "
         "apart there: masks with their bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON "
-        "of them. docs/credit.md has the table.",
+        "of them. docs/credit-reference.md has the table.",
     )
     train_truncated_actions: bool = setting(
         True,
@@ -249,7 +249,7 @@ class TrainSection(TrainSettings):
 
     preset: Literal["auto"] | None = setting(
         None,
-        "Of a run: a short probe of the game chooses what is not given (docs/training.md). "
+        "Of a run: a short probe of the game chooses what is not given (docs/warm-start.md). "
         "`train: auto` is the same.",
     )
 

@@ -83,7 +83,7 @@ REFUSED: dict[str, str] = {
     "fp16_full_eval": _PRECISION,
     "enable_jit_checkpoint": "a checkpoint is made at the end of a generation, a signal comes at "
     "any time; set save_steps",
-    "parallelism_config": "never tried here; see docs/distributed.md",
+    "parallelism_config": "never tried here; docs/distributed.md has what was",
 }
 """What is refused, and what to set instead."""
 
