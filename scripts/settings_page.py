@@ -144,7 +144,7 @@ def _trl_rows() -> Iterator[str]:
             yield _line(", ".join(alike), verdict, reason)
 
 
-_KINDS = {bool: "true or false", int: "whole number", float: "number", str: "text", dict: "mapping"}
+_KINDS = {bool: "true, false", int: "integer", float: "number", str: "text", dict: "mapping"}
 
 
 def _value(annotation: Any, metadata: Any = ()) -> str:
@@ -164,6 +164,9 @@ def _value(annotation: Any, metadata: Any = ()) -> str:
     return _KINDS.get(origin or annotation, "text") + _range(metadata)
 
 
+_SANE = 10_000_000  # an upper bound that no setting comes near
+
+
 def _range(metadata: Any) -> str:
     marks = []
     for each in metadata:
@@ -175,12 +178,12 @@ def _range(metadata: Any) -> str:
         annotated_types.Lt: ("<", "lt"),
     }
     limits = [
-        f"{sign} {getattr(mark, key):,}"
+        f"{sign}{getattr(mark, key):,}"
         for mark in marks
         for sign, key in [words.get(type(mark), ("", ""))]
-        if sign
+        if sign and getattr(mark, key) != _SANE
     ]
-    return f" {' and '.join(limits)}" if limits else ""
+    return f" {', '.join(limits)}" if limits else ""
 
 
 def _default(value: Any) -> str:

@@ -139,8 +139,8 @@ class WarmStartSettings(Section):
     games: Count = 256
     """Games that a pretrained model imitates; of stored ones at most."""
     best_of: Count = 1
-    """Games on each drawn task, of which the best is imitated, the first of equal ones: where the
-    teacher plays at random, the best of several show more often what a prompt is good for."""
+    """Games on each drawn task; the best one is imitated. Where the teacher plays at random, the
+    best of several show more often what a prompt is good for."""
     min_reward: float | None = None
     """Games with less reward are not imitated."""
     probe_tasks: CountOrZero = 8
@@ -155,9 +155,9 @@ class WarmStartSettings(Section):
     """Limit on each of the endpoint's answers."""
 
     tokenizer: Pieces = "lines"
-    """What a token of a new model does not reach over: lines, so that a frequent line is one token,
-    or words, signs and parts of words after a hyphen, so that new words can be copied, or these and
-    fixed phrases between them, so that games are short."""
+    """Where a new model's tokens end. At lines: a frequent line is one token. At words, signs and
+    parts of words after a hyphen: new words can be copied. Phrases: as words, and a fixed phrase
+    between them is one token, which makes games short."""
     tokenizer_games: Count = 2000
     """Games whose text trains the tokenizer of a new model."""
     games_per_round: Count = 1920
