@@ -3,16 +3,18 @@
 import dataclasses
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, shown
+from agentsgym.cli.effects import measure_and_print
 from agentsgym.cli.options import TrustOption
 from agentsgym.credit import find_estimator
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
+from agentsgym.runs.branches import Where
 from agentsgym.runs.trust import import_stored
 from agentsgym.types import Rollout
 from agentsgym.types.names import is_foreign
@@ -25,7 +27,10 @@ def credit(
     step: Annotated[
         int | None, typer.Option(help="Optimizer step whose generation to show [the last].")
     ] = None,
-    group: Annotated[int, typer.Option(min=0, help="Which group of the generation.")] = 0,
+    group: Annotated[
+        int | None,
+        typer.Option(min=0, help="Which group of the generation [the first; with --replay all]."),
+    ] = None,
     estimator: Annotated[
         list[str] | None,
         typer.Option(
@@ -34,7 +39,21 @@ def credit(
             help="Estimators to show [the run's and the unbiased ones; with --json all].",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="Measure what actions were worth, by playing on from them."),
+    ] = False,
+    plays: Annotated[
+        int, typer.Option(min=2, help="With --replay: plays from each state, with common noise.")
+    ] = 16,
+    budget: Annotated[
+        int,
+        typer.Option(min=1, help="With --replay: steps of the environment; then no action begins."),
+    ] = 20_000,
+    where: Annotated[
+        Where, typer.Option(help="With --replay: at random, or the least likely actions first.")
+    ] = "random",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     trust: TrustOption = False,
 ) -> None:
     """Show the credit that each estimator would assign in a run.
@@ -42,11 +61,17 @@ def credit(
     It needs no model and plays no episode: credit is computed from the recorded steps. A function
     of your own is an estimator too: -e my_module.my_function.
 
+    With --replay the run's model plays on from the states before and after its actions, which shows
+    what each was worth, and how far each estimator's credit agrees. The plays are kept in the run:
+    the same command goes on, also with a larger --budget.
+
     Examples:
 
         agentsgym credit runs/quickstart
 
         agentsgym credit runs/quickstart --step 40 --group 3 -e grpo -e step_return --json
+
+        agentsgym credit runs/explore --replay --budget 5000
     """
     source = Source(Path(run), trust)
     used = source.estimator
@@ -57,12 +82,22 @@ def credit(
         with suppress(ValueError):  # its module may be elsewhere
             find_estimator(used)
             names = (used, *names)
-    members = _group(source, step, group)
+    chosen, members = _generation(source, step)
+    groups = sorted({rollout.group for rollout in members})
+    if group is not None and group not in groups:
+        raise fail(f"the generation at step {chosen} has groups 0 to {max(groups)}", BAD_USAGE)
+    if group is not None or not replay:
+        members = [one for one in members if one.group == (group or groups[0])]
     try:
         lines = compare_credit(members, names)
     except ValueError as error:
         raise fail(str(error), BAD_USAGE) from None
-    if as_json:
+    if replay:
+        options: dict[str, Any] = {"plays": plays, "budget": budget, "where": where}
+        measure_and_print(
+            source.root, chosen, members, lines, **options, as_json=as_json, trust=trust
+        )
+    elif as_json:
         print_json([dataclasses.asdict(line) for line in lines])
     else:
         _print(lines, names, used)
@@ -72,8 +107,8 @@ def _unbiased(name: str) -> bool:
     return find_estimator(name).variants[0].error == 0.0
 
 
-def _group(source: Source, step: int | None, group: int) -> list[Rollout]:
-    """The rollouts of one group of one generation."""
+def _generation(source: Source, step: int | None) -> tuple[int, list[Rollout]]:
+    """The step of a generation, and its rollouts."""
     run = source.root
     generations = {one.step: one for one in source.sets() if one.phase == "train"}
     if not generations:
@@ -85,10 +120,7 @@ def _group(source: Source, step: int | None, group: int) -> list[Rollout]:
     contents = generations[chosen].read()
     if contents.problem or not contents.lines:
         raise fail(contents.problem or f"the generation at step {chosen} has no rollouts")
-    groups = [line.rollout.group for line in contents.lines]
-    if group not in groups:
-        raise fail(f"the generation at step {chosen} has groups 0 to {max(groups)}", BAD_USAGE)
-    return [line.rollout for line in contents.lines if line.rollout.group == group]
+    return chosen, [line.rollout for line in contents.lines]
 
 
 def _print(lines: list[StepCredit], names: tuple[str, ...], used: str | None) -> None:

@@ -1,10 +1,15 @@
-"""How much one thing tells about another, beside what chance gives."""
+"""How much one thing tells about another, beside what chance gives, and how far two numbers go
+together."""
 
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+
+from agentsgym.evaluation.intervals import t_quantile
 
 Pairs = Sequence[tuple[str, str]]
 _SHUFFLES = 20
@@ -43,6 +48,54 @@ def dependence(strata: Sequence[Pairs], seed: int = 0) -> Dependence | None:
     chance = sum(chances) / _SHUFFLES
     spread = math.sqrt(sum((one - chance) ** 2 for one in chances) / (_SHUFFLES - 1))
     return Dependence(count, *(x / count for x in (entropy, most, shared, chance, 2 * spread)))
+
+
+@dataclass(frozen=True, slots=True)
+class Correlation:
+    """Pearson's, of `count` pairs of numbers, and its 95 % interval; NaN where it is unknown."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def correlation(
+    one: Sequence[float], other: Sequence[float], clusters: Sequence[Hashable]
+) -> Correlation:
+    """The correlation of two numbers of the same things, with Student's interval of the jackknife
+    over whole clusters, after Fisher's transformation: unknown with fewer than three clusters."""
+    if not clusters:
+        return Correlation(math.nan, math.nan, math.nan, 0)
+    numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
+    members, count = [numbers[cluster] for cluster in clusters], len(numbers)
+    x, y = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    x, y = x - x.mean(), y - y.mean()
+    moments = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y])
+    sums = np.stack([np.bincount(members, row, count) for row in moments])
+    value = float(_pearson(sums.sum(-1)))
+    if count < 3:
+        return Correlation(value, math.nan, math.nan, len(x))
+    without = np.arctanh(_pearson(sums.sum(-1, keepdims=True) - sums))
+    error = math.sqrt((count - 1) / count * float(((without - without.mean()) ** 2).sum()))
+    centre, half = (
+        math.atanh(min(1.0, max(-1.0, value)) * _ALMOST),
+        t_quantile(0.975, count - 1) * error,
+    )
+    return Correlation(value, math.tanh(centre - half), math.tanh(centre + half), len(x))
+
+
+_ALMOST = 1 - 1e-12
+
+
+def _pearson(sums: np.ndarray) -> np.ndarray:
+    """Of sums over pairs of 1, x, y, x², y² and xy, shape (6, …); NaN where x or y is constant."""
+    count, x, y, xx, yy, xy = sums
+    with np.errstate(divide="ignore", invalid="ignore"):
+        own = (xx - x * x / count) * (yy - y * y / count)
+        value = (xy - x * y / count) / np.sqrt(own)
+        result: np.ndarray = np.where(own <= 1e-18 * xx * yy, math.nan, value * _ALMOST)
+    return result
 
 
 def _shuffled(pairs: Pairs, rng: random.Random) -> Pairs:

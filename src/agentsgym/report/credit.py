@@ -1,10 +1,13 @@
 """The credit that each estimator would assign to recorded rollouts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentsgym.credit import ESTIMATORS, credit_steps, find_estimator, table_of
 from agentsgym.credit.table import spans_of
+from agentsgym.evaluation.dependence import Correlation, correlation
+from agentsgym.evaluation.effects import Effect
 from agentsgym.types import Rollout
 
 RECORDED = tuple(name for name, e in ESTIMATORS.items() if not e.reads_policy)
@@ -64,6 +67,18 @@ def compare_credit(
                     )
                 )
     return result
+
+
+def correlations(effects: Sequence[Effect], lines: Sequence[StepCredit]) -> dict[str, Correlation]:
+    """How far each estimator's credit goes together with the measured effects, over tasks."""
+    known = [one for one in effects if math.isfinite(one.effect)]
+    by_key = {(line.group, line.rollout, line.episode, line.step): line.credit for line in lines}
+    credit = [by_key[one.group, one.rollout, one.episode, one.step] for one in known]
+    measured, tasks = [one.effect for one in known], [one.group for one in known]
+    return {
+        name: correlation(measured, [of_step[name] for of_step in credit], tasks)
+        for name in (lines[0].credit if lines else ())
+    }
 
 
 def _credit(rollouts: Sequence[Rollout], name: str) -> _ByRollout:

@@ -108,14 +108,8 @@ class Contestant:
         """Play the tasks in the environment of `place`; with `output`, write and continue them
         there."""
         bare = make_env(place)
-        agent = self.agent_for(bare)
-        pool = EnvPool(
-            tokenizer_of(agent),
-            trusted(place),
-            template_options=self._rendering(tokenizer_of(agent)),
-        )
-        limit = self.run.train.max_rollout_tokens
-        mine = [replace(request, max_rollout_tokens=limit) for request in requests]
+        agent, pool = self.ready(bare, place)
+        mine = self.limited(requests)
         if output is None:
             return evaluate_requests(mine, agent, pool, seed=seed)
         settings = self._settings(bare, mine, agent, seed)
@@ -125,6 +119,17 @@ class Contestant:
             )
             saved.finish(played)
         return played
+
+    def ready(self, env: MultistepEnv, place: RunConfig) -> tuple[Agent, EnvPool]:
+        """The agent that plays `env`, the environment of `place`, and a pool for it."""
+        agent = self.agent_for(env)
+        options = self._rendering(tokenizer_of(agent))
+        return agent, EnvPool(tokenizer_of(agent), trusted(place), template_options=options)
+
+    def limited(self, requests: Sequence[RolloutRequest]) -> list[RolloutRequest]:
+        """The requests with the run's limit of tokens."""
+        limit = self.run.train.max_rollout_tokens
+        return [replace(request, max_rollout_tokens=limit) for request in requests]
 
     def _rendering(self, tokenizer: Any) -> dict[str, Any]:
         options = rendering(self.run.model, tokenizer)
