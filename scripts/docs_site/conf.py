@@ -32,7 +32,6 @@ include_patterns = [
 ]
 include_patterns += ["examples/cluster/README.md"]
 exclude_patterns = [".*", "build", "src", "tests", "scripts", "runs", "evals"]
-exclude_patterns += ["docs/results/*-remarks.md"]  # parts of other pages
 
 myst_heading_anchors = 4
 smartquotes = False

@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r"`((?:agentsgym|make|python) [^`]+)`")
-# The changelog tells of commands as they were. Remarks are parts of the pages of results.
-WITHOUT = ("CHANGELOG.md", "-remarks.md")
+# The changelog tells of commands as they were.
+WITHOUT = "CHANGELOG.md"
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,10 @@ sys.path.append(str(SITE))
 import navigation  # noqa: E402
 import public_names  # noqa: E402
 
-# These are parts of other pages.
-PARTS = "-remarks.md"
-
 
 def pages_of_the_docs():
     paths = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")}
-    return {path for path in paths if not path.endswith(PARTS)} - {navigation.CONTENTS}
+    return paths - {navigation.CONTENTS}
 
 
 def test_every_page_is_in_the_list_that_is_the_navigation():
