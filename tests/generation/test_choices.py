@@ -3,6 +3,7 @@ what they say that it was chosen from."""
 
 import pickle
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsgym.generation import EmbeddedEngine
+from agentsgym.generation.embedded import answers
 from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams
-from agentsgym.types.choices import Choices, Walk
+from agentsgym.types.choices import Choices, Walk, trie_of
 from agentsgym.types.supports import Supports, joined_supports
+from generation.test_cache_memory import paged
 
 ENGINES = [EmbeddedEngine, PlainEngine]
 # 9 ends all; "4 5" begins "4 5 6"; after 7 there is no choice.
@@ -113,6 +116,89 @@ def test_what_truncation_leaves_is_recorded(tokenizer, engine, cut):
         assert result.logprobs == pytest.approx(logprobs, abs=1e-4)
     bound = ask(made, [request(9, top_k=1)])["s9"]
     assert bound.logprobs == (0.0,) * len(bound.token_ids)
+
+
+ALIKE = [(4, 5, 9), (4, 6, 9), (7, 7, 9), (4, 5, 6, 7, 9), (4, 8)]
+
+
+def chances_of(model, context, answers, temperature=1.0):
+    """Of whole answers, each read by itself."""
+    totals = []
+    for answer in answers:
+        logits = model(torch.tensor([[*context, *answer]])).logits[0].double() / temperature
+        logps = logits.log_softmax(-1)
+        totals.append(sum(logps[len(context) + k - 1, t] for k, t in enumerate(answer)))
+    return torch.stack(totals).softmax(0).detach().numpy()
+
+
+@pytest.mark.parametrize("most", [2, 512])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma"])
+@pytest.mark.parametrize("in_blocks", [False, True])
+def test_whole_answers_have_the_probability_of_all_their_tokens(
+    tokenizer, monkeypatch, most, kind, in_blocks
+):
+    """Also where a pass reads a few beginnings only, over blocks, with windows, and beside free
+    requests; the next turn reads nothing of the answers that were not taken."""
+    monkeypatch.setattr(answers, "MOST_READ", most)
+    model = build_model(kind, **({"sliding_window": 3} if kind == "mistral" else {}))
+    engine = EmbeddedEngine(model, tokenizer, capacity=8, stop_token_ids=[])
+    engine = paged(engine, monkeypatch) if in_blocks else engine
+    requests = [
+        replace(request(n, most=8, temperature=5.0), choices=Choices.of(ALIKE, whole=True))
+        for n in range(40)
+    ]
+    chances = dict(zip(ALIKE, chances_of(model, (1, 2, 3), ALIKE, 5.0), strict=True))
+    results = ask(engine, [*requests, request(99, None, most=5)])
+    free = ask(EmbeddedEngine(model, tokenizer, stop_token_ids=[]), [request(99, None, most=5)])
+    assert results.pop("s99").token_ids == free["s99"].token_ids
+    for result in results.values():
+        ids = result.token_ids
+        assert result.logprobs[0] == pytest.approx(np.log(chances[ids]), abs=1e-4)
+        assert not any(result.logprobs[1:]) and result.finish_reason == "stop"
+        assert result.supports.fits(np.array(ids)) and result.supports.whole
+        assert result.supports.forced.tolist() == list(range(1, len(ids)))
+        assert not result.supports.fits(np.array([*ids[:-1], 1]))
+    seen = Counter(result.token_ids for result in results.values())
+    assert len(seen) > 2
+    number = next(iter(results.values()))
+    context = (1, 2, 3, *number.token_ids, 11)
+    turn = replace(requests[0], session_id=number.session_id, token_ids=context)
+    (again,) = ask(engine, [turn]).values()
+    expected = dict(zip(ALIKE, chances_of(model, context, ALIKE, 5.0), strict=True))
+    assert again.logprobs[0] == pytest.approx(np.log(expected[again.token_ids]), abs=1e-4)
+    greedy = replace(requests[0], session_id="g", sampling=SamplingParams(8, temperature=0))
+    chances = chances_of(model, (1, 2, 3), ALIKE)
+    assert ask(engine, [greedy])["g"].token_ids == ALIKE[chances.argmax()]
+
+
+def test_whole_answers_that_no_engine_can_choose(tokenizer):
+    whole = Choices.of(ALIKE, whole=True)
+    plain, cached = PlainEngine(build_model(), tokenizer), EmbeddedEngine(build_model(), tokenizer)
+    for engine, one, words in (
+        (plain, request(), "PlainEngine does not choose among whole answers"),
+        (cached, request(top_k=3), "top_p and top_k cut no whole answers"),
+        (cached, request(context=[1] * 510, most=1), "leaves no room in the model's"),
+    ):
+        (result,) = ask(engine, [replace(one, choices=whole)]).values()
+        assert words in result.error
+    only = replace(request(), choices=Choices.of(ALIKE[:1], whole=True))
+    assert ask(cached, [only])["s0"].supports.sizes.tolist() == [1, 1, 1]
+
+
+@given(st.sets(st.lists(st.integers(0, 3), max_size=5).map(tuple), min_size=1))
+def test_a_trie_has_each_beginning_once(made):
+    ended = sorted((*answer, 9) for answer in made)
+    choices = Choices.of(ended, whole=True)
+    trie = trie_of(choices)
+    paths = [[trie.tokens[k] for k in path if k >= 0] for path in trie.paths.tolist()]
+    assert [tuple(path) for path in paths] == ended
+    begun = {answer[:k] for answer in ended for k in range(1, len(answer) + 1)}
+    assert len(trie.tokens) == len(begun)
+    assert len(trie.inner) == len(begun) - len(ended)
+    assert trie.totals(np.ones(len(begun))).tolist() == [len(answer) for answer in ended]
+    assert Choices.of_support(choices.support).table.tolist() == choices.table.tolist()
+    seen = trie.seen_by(trie.inner)
+    assert seen.sum(1).tolist() == (trie.depths[trie.inner] + 1).tolist()
 
 
 def test_a_choice_that_the_model_cannot_say_is_an_error(tokenizer):

@@ -89,6 +89,17 @@ def test_every_action_is_admissible_and_what_it_was_chosen_from_is_recorded(
     assert RolloutBatch(stored)["agent_token_mask"] == batch["agent_token_mask"]
 
 
+def test_a_whole_action_is_one_choice(tokenizer, engine, tmp_path):
+    """Where all are of one length, a model that knows nothing takes them all."""
+    batch = play(tokenizer, engine, ("go", "up", "on"), 40, actions="whole")
+    said = [step.action for rollout in batch.rollouts for step in rollout.steps]
+    assert len(said) == 120 and set(said) == {"go", "up", "on"}
+    assert {rollout.agent_tokens for rollout in batch.rollouts} == {3}
+    write_rollouts(tmp_path / "r", [StoredRollout(one, "train", 0) for one in batch.rollouts])
+    stored = [one.rollout for one in read_file(tmp_path / "r")]
+    assert [one.supports for one in stored] == [one.supports for one in batch.rollouts]
+
+
 def test_one_action_is_no_choice_and_equal_ones_are_one(tokenizer, engine):
     batch = play(tokenizer, engine, ("look", "look"))
     assert not any(rollout.failed for rollout in batch.rollouts)
@@ -135,8 +146,9 @@ def test_an_environment_without_a_list_and_an_engine_without_supports_are_refuse
         Silent(tokenizer, HELD)
     deaf = SimpleNamespace(tokenizer=tokenizer, capacity=1, submit=None, poll=None, release=list)
     agent = DirectOutputAgent(deaf, SamplingParams(8))
-    with pytest.raises(ConfigError, match=r"constrained.* SimpleNamespace does not"):
-        Listed(tokenizer, HELD).run_trial([{}], agent)
+    for actions in ("constrained", "whole"):
+        with pytest.raises(ConfigError, match=rf"{actions}.* SimpleNamespace does not"):
+            Listed(tokenizer, HELD | {"actions": actions}).run_trial([{}], agent)
 
 
 def test_reflections_are_free(tokenizer, engine):

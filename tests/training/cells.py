@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from agentsgym.training.loss.batch import make_rollouts
+from agentsgym.types.choices import Choices
 from agentsgym.types.supports import Supports
 from helpers import CountdownEnv
 from of_rows import Drawn, episode_of, rollout_of, step_of, with_logprobs
@@ -61,6 +62,26 @@ def random_supports(rollout, vocabulary, seed):
     return Supports.of(sets)
 
 
+def random_wholes(rollout, vocabulary, seed):
+    """For the first answer of a row, and three of four others, those that it was chosen from as a
+    whole: up to five more of one to four tokens, some of which begin alike."""
+    draw, sets = random.Random(seed), []
+    for step, (_, acts, stop) in zip(rollout.nodes, rollout.at.tolist(), strict=True):
+        own = tuple(rollout.token_ids[acts:stop].tolist())
+        if not own or (draw.random() < 0.25 and not step.whole):
+            continue
+        answers = {own}
+        for _ in range(5):
+            kept = draw.choice(sorted(answers))[: draw.randint(0, 2)]
+            made = (*kept, *(draw.randrange(vocabulary) for _ in range(draw.randint(1, 2))))
+            alike = (a[: len(made)] == made or made[: len(a)] == a for a in answers)
+            if not any(alike):
+                answers.add(made)
+        sets.append((acts, Choices.of(answers).support))
+        sets += [(acts + k, [token]) for k, token in enumerate(own) if k]
+    return Supports.of(sets)
+
+
 def trial_of(index, *actions, free_shots=0, failed=False):
     """A rollout of one-step episodes in one row: two tokens of context before each action, whose
     reward is the sum of its tokens' ids over 10."""
@@ -91,7 +112,8 @@ class LettersEnv(CountdownEnv):
 class Cell:
     """Rollouts with random advantages of shape (T,) per row, and random log-probabilities of the
     sampler, the old policy, the reference and, if it is `taught`, the teacher near the model's
-    own. With `choosy`, many tokens were chosen from some ids only, some of them from one."""
+    own. With `choosy`, many tokens were chosen from some ids only, some of them from one; if it is
+    "whole", answers as wholes."""
 
     taught = False
 
@@ -117,7 +139,8 @@ class Cell:
         self.old, self.ref, self.teacher = [], [], []
         for one in random_rollouts(number, model.config.vocab_size, seed, rows):
             if choosy:
-                one = replace(one, supports=random_supports(one, model.config.vocab_size, seed))
+                draw = random_wholes if choosy == "whole" else random_supports
+                one = replace(one, supports=draw(one, model.config.vocab_size, seed))
             logprobs = []
             for row in one.rows:
                 known = {t: ids.tolist() for t, ids in row.supports}
@@ -126,6 +149,7 @@ class Cell:
                         model, row.token_ids.tolist(), supports=known
                     )[0].double()
                 mask = torch.tensor(row.agent_token_mask, dtype=torch.float64)
+                own[row.supports.forced] = 0.0
                 old = (own + noise(len(own), 0.3)) * mask if off_policy else own * mask
                 sampler = (old + noise(len(own), 0.5)) * mask
                 self.old.append(old)

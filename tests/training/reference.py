@@ -58,11 +58,34 @@ def log_probabilities(model, ids, temperature=1.0, supports=None):
     chosen, entropy = [zero], [zero]
     for t in range(1, len(ids)):
         options = (supports or {}).get(t, range(logits.shape[-1]))
+        if min(options) < 0:
+            one, other = _among_wholes(model, ids, t, options, temperature)
+            chosen.append(one)
+            entropy.append(other)
+            continue
         chances = torch.softmax(logits[t - 1], -1)[list(options)]
         chances = chances / chances.sum()
         chosen.append(torch.log(chances[list(options).index(ids[t])]))
         entropy.append(-(chances * torch.log(chances)).sum())
     return torch.stack(chosen), torch.stack(entropy)
+
+
+def _among_wholes(model, ids, t, options, temperature):
+    """The same of the answer that begins at t and was chosen as a whole; each of the answers, which
+    have -1 after them in `options`, is read by itself."""
+    answers, rest = [], list(options)
+    while rest:
+        end = rest.index(-1)
+        answers.append(rest[:end])
+        rest = rest[end + 1 :]
+    totals = []
+    for answer in answers:
+        logits = model(input_ids=torch.tensor([ids[:t] + answer])).logits[0] / temperature
+        logps = torch.log(torch.softmax(logits, -1))
+        totals.append(sum(logps[t + k - 1, token] for k, token in enumerate(answer)))
+    chances = torch.stack(totals).exp() / torch.stack(totals).exp().sum()
+    taken = next(k for k, answer in enumerate(answers) if ids[t : t + len(answer)] == answer)
+    return torch.log(chances[taken]), -(chances * torch.log(chances)).sum()
 
 
 def scores_of(model, row, settings):

@@ -14,11 +14,15 @@ from training.test_gradient_truth import distance, window
 from training.test_supports import norms_in_float64  # noqa: F401 - a fixture
 
 FIRST, SECOND = ("go", "take 1", "take 10", "take 12"), ("go", "go on")
+ALIKE = ("no", "up", "on"), ("no", "up")
+"""Actions of as many tokens each: of others a model that knows nothing takes the shortest."""
 BASELINE = 0.37
 
 
 class Prefixes(MultistepEnv):
     """Two steps; actions that begin others, so that the end of the turn is a choice."""
+
+    lists = FIRST, SECOND
 
     def _initialize_episode(self, session_id, task_data):
         return []
@@ -27,12 +31,35 @@ class Prefixes(MultistepEnv):
         return f"Say: {' '.join(state)}"
 
     def _step_episode(self, session_id, state, action):
-        worth = {"take 1": 0.3, "take 10": 1.0, "take 12": -0.5, "go on": 0.6}
+        worth = {"take 1": 0.3, "take 10": 1.0, "take 12": -0.5, "go on": 0.6, "up": 0.8}
         said = [*state, action]
         return said, worth.get(action, 0.1) * len(said), len(said) == 2, {}
 
     def admissible_actions(self, state):
-        return SECOND if state else FIRST
+        return self.lists[bool(state)]
+
+
+class Wholes(Prefixes):
+    """The same with actions of one length."""
+
+    lists = ALIKE
+
+
+def whole_log_probability(model, tokenizer, row):
+    """Of all answers of a row, each by the products of its tokens' probabilities, one sequence at a
+    time."""
+    ids, total = row.token_ids.tolist(), 0.0
+    for span, actions in zip(row.spans, ALIKE, strict=True):
+        totals = []
+        for action in actions:
+            path = [*tokenizer.encode(action, add_special_tokens=False), tokenizer.eos_token_id]
+            logits = model(torch.tensor([ids[: span.start] + path])).logits[0]
+            logps = torch.log_softmax(logits, -1)
+            totals.append(sum(logps[span.start + k - 1, t] for k, t in enumerate(path)))
+            taken = ids[span.start : span.stop] == path
+            total = total + (totals[-1] if taken else 0.0)
+        total = total - torch.logsumexp(torch.stack(totals), 0)
+    return total
 
 
 def log_probability(model, tokenizer, row):
@@ -52,9 +79,11 @@ def log_probability(model, tokenizer, row):
 
 
 @pytest.mark.parametrize("train_on", ["rollout", "steps"])
-def test_the_gradient_is_that_of_the_expected_return(make_exact, chat_tokenizer, train_on):
-    register("Prefixes", Prefixes)
-    env = Prefixes(chat_tokenizer, {"actions": "constrained"})
+@pytest.mark.parametrize("actions", ["constrained", "whole"])
+def test_the_gradient_is_that_of_the_expected_return(make_exact, chat_tokenizer, train_on, actions):
+    made = Prefixes if actions == "constrained" else Wholes
+    register(made.__name__, made)
+    env = made(chat_tokenizer, {"actions": actions})
     tasks = task_dataset(env, [{"seed": n} for n in range(8)])
     trainer = make_exact(
         env=env,
@@ -68,9 +97,10 @@ def test_the_gradient_is_that_of_the_expected_return(make_exact, chat_tokenizer,
     batch = env.run_trial([{"seed": n} for n in range(400)], agent)
     assert not any(rollout.failed for rollout in batch.rollouts), batch.rollouts[0].error
     seen = {tuple(step.action for step in one.steps): one for one in batch.rollouts}
-    assert set(seen) == set(itertools.product(FIRST, SECOND))
+    assert set(seen) == set(itertools.product(*env.lists))
     model, rollouts = trainer.model, list(seen.values())
-    logps = [log_probability(model, chat_tokenizer, one.rows[0]) for one in rollouts]
+    scored = log_probability if actions == "constrained" else whole_log_probability
+    logps = [scored(model, chat_tokenizer, one.rows[0]) for one in rollouts]
     assert float(sum(p.exp() for p in logps)) == pytest.approx(1.0, abs=1e-9)
     for one, logp in zip(rollouts, logps, strict=True):
         assert one.logprobs.sum() == pytest.approx(float(logp), abs=1e-4)

@@ -44,10 +44,11 @@ GRID = [
 ]
 
 
+@pytest.mark.parametrize("choosy", [True, "whole"], ids=["tokens", "whole"])
 @pytest.mark.parametrize(("loss", "scope", "shares"), GRID)
-def test_grid(make_exact, tiny_llama, monkeypatch, loss, scope, shares):
+def test_grid(make_exact, tiny_llama, monkeypatch, loss, scope, shares, choosy):
     monkeypatch.setattr(forest, "PAYS_FROM", 0.0 if shares else 1e9)
-    cell = Cell(tiny_llama.double(), 8, seed=list(LOSSES).index(loss), choosy=True)
+    cell = Cell(tiny_llama.double(), 8, seed=list(LOSSES).index(loss), choosy=choosy)
     trainer = make_exact(
         cell,
         loss_type=loss,
@@ -72,18 +73,20 @@ def test_grid(make_exact, tiny_llama, monkeypatch, loss, scope, shares):
     ],
     ids=str,
 )
-def test_other_terms(make_exact, tiny_llama, options):
+@pytest.mark.parametrize("choosy", [True, "whole"], ids=["tokens", "whole"])
+def test_other_terms(make_exact, tiny_llama, options, choosy):
     options = dict(options)
     beta = options.pop("beta", 0.0)
-    cell = Cell(tiny_llama.double(), 8, choosy=True)
+    cell = Cell(tiny_llama.double(), 8, choosy=choosy)
     trainer = make_exact(cell, num_iterations=2, loss_type="dapo", **options)
     trainer.args.beta = beta
     check(trainer, cell, beta=beta, correct_kl=trainer.args.use_bias_correction_kl)
 
 
 @pytest.mark.parametrize("direction", ["reverse", "forward"])
-def test_distillation(make_exact, tiny_llama, direction):
-    cell = Cell(tiny_llama.double(), 8, choosy=True)
+@pytest.mark.parametrize("choosy", [True, "whole"], ids=["tokens", "whole"])
+def test_distillation(make_exact, tiny_llama, direction, choosy):
+    cell = Cell(tiny_llama.double(), 8, choosy=choosy)
     cell.taught = True
     trainer = make_exact(cell, num_iterations=2)
     trainer.args.distillation, trainer.args.distillation_weight = direction, 0.7

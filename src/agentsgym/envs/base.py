@@ -75,7 +75,7 @@ class MultistepEnv:
         self.tokenizer = tokenizer
         self.env_config: dict[str, Any] = dict(env_config or {})
         self.config = read_settings(self.name, self.Settings, self.env_config)
-        if self.config.actions == "constrained" and not overrides(self, "admissible_actions"):
+        if self.config.actions != "free" and not overrides(self, "admissible_actions"):
             raise ConfigError(
                 f"{self.name}: env_config.actions must be 'free', for the environment does not "
                 "list the actions of a state (admissible_actions)"

@@ -91,11 +91,11 @@ class EnvSettings(Section):
         description="whether a model writes an action as plain text or as the call of a tool "
         "`act(action)`, in its chat template's own form",
     )
-    actions: Literal["free", "constrained"] = Field(
+    actions: Literal["free", "constrained", "whole"] = Field(
         "free",
-        description="what a model may answer: 'free' whatever it writes; 'constrained' one of the "
-        "environment's admissible actions, which is then part of the policy that is sampled, "
-        "trained and evaluated",
+        description="what a model may answer: 'free' whatever it writes; one of the environment's "
+        "admissible actions, chosen token by token ('constrained') or by the probability of the "
+        "'whole' action, which is then part of the policy that is sampled, trained and evaluated",
     )
     explain_actions: bool = Field(
         True,

@@ -71,6 +71,11 @@ def check_engine(env: MultistepEnv, engine: Any) -> None:
     """Raise ConfigError for an environment whose actions are constrained, and an engine that
     cannot sample so."""
     actions = env.unwrapped.config.actions
+    if actions == "whole" and not getattr(engine, "chooses_whole", False):
+        raise ConfigError(
+            f"{env.name}: env_config.actions='whole' needs the embedded engine, which scores whole "
+            f"answers; {type(engine).__name__} does not"
+        )
     if actions != "free" and not getattr(engine, "records_supports", False):
         raise ConfigError(
             f"{env.name}: env_config.actions={actions!r} needs an engine that samples "

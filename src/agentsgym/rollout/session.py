@@ -241,12 +241,13 @@ class Session:
         """The answers that are allowed. Raises SessionError if there is none, or one that cannot be
         said."""
         codec, tokenizer, most = self.tree.codec, self.env.tokenizer, self.sampling.max_tokens
-        free = self.env.config.actions == "free" or self.call is not None
-        if free or codec is None or tokenizer is None:
+        form = self.env.config.actions
+        if form == "free" or self.call is not None or codec is None or tokenizer is None:
             return None
         actions = self.admissible_actions()
         try:
-            choices = choices_of(codec, tokenizer, actions or (), called=self.acts)
+            whole = form == "whole"
+            choices = choices_of(codec, tokenizer, actions or (), called=self.acts, whole=whole)
         except ValueError as error:
             raise SessionError(f"{self.where()}: {error}") from error
         if choices.longest > most:

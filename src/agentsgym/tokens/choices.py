@@ -17,18 +17,24 @@ from agentsgym.types.text import short_repr
 from agentsgym.types.tool_actions import acting, plain_act
 
 
-def choices_of(codec: Codec, tokenizer: Any, actions: Sequence[str], *, called: bool) -> Choices:
+def choices_of(
+    codec: Codec, tokenizer: Any, actions: Sequence[str], *, called: bool, whole: bool = False
+) -> Choices:
     """The answers that say one of these actions, in plain text, or if they are `called` as the call
-    of the tool `act`, which the codec has. Raises ValueError for an action that no answer says."""
-    return _choices(codec, tokenizer, tuple(actions), called)
+    of the tool `act`, which the codec has; chosen token by token, or as a `whole`. Raises
+    ValueError for an action that no answer says."""
+    return _choices(codec, tokenizer, tuple(actions), called, whole)
 
 
 @lru_cache(maxsize=256)
-def _choices(codec: Codec, tokenizer: Any, actions: tuple[str, ...], called: bool) -> Choices:
+def _choices(
+    codec: Codec, tokenizer: Any, actions: tuple[str, ...], called: bool, whole: bool
+) -> Choices:
     if not actions:
         raise ValueError("no action is admissible")
     try:
-        return Choices.of(_spelled(codec, tokenizer, action, called) for action in actions)
+        spelled = (_spelled(codec, tokenizer, action, called) for action in actions)
+        return Choices.of(spelled, whole=whole)
     except ValueError as error:
         if codec.turn_end:
             raise

@@ -127,6 +127,8 @@ class ChoiceScorer:
     def choices_of(self, rollouts: Sequence[Rollout], model: nn.Module) -> list[StepChoices]:
         """The choices of each rollout's steps, those without choices left out. All ranks must call
         it."""
+        if any(rollout.supports.whole for rollout in rollouts):
+            raise ValueError("the estimator reads choices of tokens; actions: whole has none")
         repeated = _repeated_actions(rollouts)
         asked = {
             (rollout.session_id, span.key): options

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from functools import lru_cache
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentsgym.types.supports import Ids
 
@@ -17,10 +19,12 @@ class Choices:
 
     `table` (int32, shape (n, longest)) has a sequence in each row, -1 after its end; rows ascend.
     What follows a beginning is a range of rows: (its length, the first row, the row after the
-    last). Raises ValueError for a table without rows, or with one that begins another.
+    last). An answer is chosen token by token, or as a `whole`. Raises ValueError for a table
+    without rows, or with one that begins another.
     """
 
     table: Ids
+    whole: bool = False
     _known: dict[tuple[int, int, int], tuple[Ids, list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -33,16 +37,30 @@ class Choices:
             raise ValueError("one of the sequences begins another one")
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> Self:
+    def of(cls, sequences: Iterable[Sequence[int]], *, whole: bool = False) -> Self:
         """These sequences, each once."""
         rows = sorted({tuple(one) for one in sequences})
         table = np.full((len(rows), max(map(len, rows), default=0)), _END, np.int32)
         for number, row in enumerate(rows):
             table[number, : len(row)] = row
-        return cls(table)
+        return cls(table, whole)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Ids]]:
-        return type(self), (self.table,)
+    @classmethod
+    def of_support(cls, ids: Ids) -> Self:
+        """Those that an answer was chosen from as a whole, by the `support` of its first token."""
+        parts = np.split(ids, np.flatnonzero(ids == _END))[:-1]
+        return cls.of((part[part != _END].tolist() for part in parts), whole=True)
+
+    @property
+    def support(self) -> Ids:
+        """The sequences one after the other, with -1 after each."""
+        closed = np.pad(self.table, ((0, 0), (0, 1)), constant_values=_END)
+        lengths = (self.table != _END).sum(1)
+        flat: Ids = closed[np.arange(closed.shape[1]) <= lengths[:, None]]
+        return flat
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Ids, bool]]:
+        return type(self), (self.table, self.whole)
 
     @property
     def longest(self) -> int:
@@ -60,6 +78,52 @@ class Choices:
             ids, begins = ids[ids != _END], begins[ids != _END]
             known = self._known[place] = ids, [*(begins + first).tolist(), stop]
         return known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trie:
+    """The E beginnings of some sequences, each once, and before those that go on from it.
+
+    int64: `tokens` (E,) has the last id of each, `parents` (E,) the beginning without it, -1 for
+    none, and `depths` (E,) its number of ids before the last; `paths` (n, longest) has the
+    beginnings of each sequence, -1 after its end. `inner` (int64) are those that others go on from.
+    """
+
+    tokens: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    depths: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    paths: NDArray[np.int64]
+
+    def totals(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The sum over the beginnings of each sequence, (n,), of `values` (E,)."""
+        sums: NDArray[Any] = np.append(values, 0.0)[self.paths].sum(1)
+        return sums
+
+    def seen_by(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of k beginnings, ascending and each with all that it goes on from, each of them
+        goes on from, itself among them; (k, k)."""
+        seen = np.eye(len(nodes), dtype=np.bool_)
+        parents = self.parents[nodes]
+        for k, above in enumerate(np.searchsorted(nodes, parents).tolist()):
+            if parents[k] >= 0:
+                seen[k] |= seen[above]
+        return seen
+
+
+@lru_cache(maxsize=64)
+def trie_of(choices: Choices) -> Trie:
+    """The beginnings of an answer."""
+    table, own = choices.table, choices.table != _END
+    begins = own.copy()
+    begins[1:] &= ~(table[1:] == table[:-1]).cumprod(1).astype(np.bool_)
+    numbers = np.full(table.shape, -1)
+    numbers[begins] = np.arange(begins.sum())
+    paths = np.where(own, np.maximum.accumulate(numbers, 0), -1)
+    parents = np.pad(paths[:, :-1], ((0, 0), (1, 0)), constant_values=-1)[begins]
+    depths = np.broadcast_to(np.arange(table.shape[1]), table.shape)[begins]
+    inner = np.unique(parents[parents >= 0])
+    return Trie(table[begins].astype(np.int64), parents, depths, inner, paths)
 
 
 @dataclass(slots=True)

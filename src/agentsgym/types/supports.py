@@ -19,7 +19,9 @@ class Supports:
 
     All int32: `at` (M,), ascending, has the places of these tokens; the ids of the k-th are those
     of `ids` (K,) from `ends[k - 1]` to before `ends[k]` (M,), ascending. A token that was chosen
-    from one id was no choice: it is `forced`, and mere context for what is learned.
+    from one id was no choice: it is `forced`, and mere context for what is learned. Where an answer
+    was chosen as a whole, its first token stands for it, with whole answers in place of ids, each
+    with -1 after it, and its other tokens are forced.
 
     Raises ValueError for arrays that do not fit together.
     """
@@ -71,6 +73,11 @@ class Supports:
         return np.diff(self.ends, prepend=np.int32(0))
 
     @property
+    def whole(self) -> bool:
+        """Whether some answer was chosen as a whole."""
+        return bool((self.ids < 0).any())
+
+    @property
     def forced(self) -> Ids:
         """The places of tokens that were no choice."""
         places: Ids = self.at[self.sizes == 1]
@@ -91,10 +98,20 @@ class Supports:
         """Whether each token of this sequence is among the ids that it was chosen from."""
         if not len(self):
             return True
-        if self.at[-1] >= len(token_ids):
+        if self.at[-1] >= len(token_ids) or (self.whole and not self._answers_fit(token_ids)):
             return False
         chosen = np.repeat(token_ids[self.at], self.sizes) == self.ids
         return bool(np.logical_or.reduceat(chosen, self.ends - self.sizes).all())
+
+    def _answers_fit(self, token_ids: NDArray[Any]) -> bool:
+        """Whether each answer that was chosen as a whole is among those that there were."""
+        for place, ids in self:
+            if ids.min() < 0:
+                parts = np.split(ids, np.flatnonzero(ids < 0) + 1)[:-1]
+                own = (token_ids[place : place + len(part) - 1] for part in parts)
+                if not any(map(np.array_equal, own, (part[:-1] for part in parts))):
+                    return False
+        return True
 
 
 NO_SUPPORTS = Supports()

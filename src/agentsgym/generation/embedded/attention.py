@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
@@ -123,17 +124,22 @@ class AttentionGroup:
         folded = 1 if self.width == 1 else folded
         mask = self._masks.get((window, dtype, folded))
         if mask is None:
-            keys = torch.arange(self.keys, device=self.positions.device)
-            positions = self.positions[:, None, :, None]
-            hidden = keys > positions
-            if window is not None:
-                hidden |= keys <= positions - window
+            hidden = self._hidden(window)
             mask = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
             mask = mask.masked_fill_(hidden, -torch.inf)
             if folded > 1:
                 mask = mask.repeat(1, 1, folded, 1)
             self._masks[window, dtype, folded] = mask
         return mask
+
+    def _hidden(self, window: int | None) -> Tensor:
+        """The keys that a query does not see, [count, 1, width, keys]."""
+        keys = torch.arange(self.keys, device=self.positions.device)
+        positions = self.positions[:, None, :, None]
+        hidden = keys > positions
+        if window is not None:
+            hidden |= keys <= positions - window
+        return hidden
 
 
 class BlockGroup(AttentionGroup):
@@ -163,6 +169,40 @@ class BlockGroup(AttentionGroup):
             self._index = (self._table[:, None] * kv_heads + heads).flatten()
         blocks = plane.view(-1, block, size).index_select(0, self._index)
         return blocks.view(self.count, kv_heads, self.keys, size)
+
+
+class TreeGroup(AttentionGroup):
+    """Tokens of one tree, from `first` on in the packed pass, the last n of the k in its memory, at
+    `blocks` and `places` [k]. Each sees those that `seen` [n, k] says; `depths` [k] are the
+    positions in their sequences."""
+
+    def __init__(
+        self,
+        blocks: Ints,
+        places: Ints,
+        seen: npt.NDArray[np.bool_],
+        depths: Ints,
+        first: int,
+        device: torch.device,
+    ) -> None:
+        self.count, self.width, self.grid, self.causal = 1, len(seen), None, False
+        self.tokens = slice(first, first + len(seen))
+        self._at = tuple(torch.from_numpy(np.stack((blocks, places))).to(device))
+        self._unseen = torch.from_numpy(~seen).to(device)
+        self._depths = torch.from_numpy(depths).to(device)
+        self._masks = {}
+
+    def _select(self, plane: Tensor) -> Tensor:
+        """The tree's keys or values, [1, kv_heads, k, dim]."""
+        blocks, places = self._at
+        return plane[blocks, :, places].transpose(0, 1)[None]
+
+    def _hidden(self, window: int | None) -> Tensor:
+        hidden = self._unseen
+        if window is not None:
+            own = self._depths[-self.width :, None]
+            hidden = hidden | (self._depths <= own - window)
+        return hidden[None, None]
 
 
 class FamilyGroup(AttentionGroup):

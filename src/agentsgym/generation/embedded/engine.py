@@ -5,18 +5,27 @@ tokens.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import compress
 from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from agentsgym.generation.embedded.answers import score_answers, slots
 from agentsgym.generation.embedded.attention import packed_attention_on
-from agentsgym.generation.embedded.batch import Sampled, sample_tokens, truncates
+from agentsgym.generation.embedded.batch import Sampled, noise_of, sample_tokens, truncates
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.graphs import Graphs
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.kv_cache import CacheManager
+from agentsgym.generation.sampling import sample
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import GenerationRequest
+from agentsgym.types.choices import Choices, trie_of
 from agentsgym.types.rows import Ints
+from agentsgym.types.supports import Supports
 
 
 class EmbeddedEngine(InProcessEngine):
@@ -36,6 +45,7 @@ class EmbeddedEngine(InProcessEngine):
     """
 
     max_prefill_tokens = 2048
+    chooses_whole = True
 
     def __init__(
         self, model: Any, tokenizer: Any, *, cache_gib: float | None = None, **options: Any
@@ -76,6 +86,12 @@ class EmbeddedEngine(InProcessEngine):
         problem = super()._problem(context, max_tokens)
         return problem or self._caches.too_long(self._bounded(len(context) + max_tokens))
 
+    def _unsampled(self, request: GenerationRequest, choices: Choices) -> str | None:
+        problem = super()._unsampled(request, choices)
+        if problem or not choices.whole:
+            return problem
+        return self._caches.too_long(len(request.token_ids) + slots(choices))
+
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results. Without any session, memory is freed; on a GPU
         some stays, and so do the graphs that read it."""
@@ -109,6 +125,8 @@ class EmbeddedEngine(InProcessEngine):
             session_id = waiting[0]
             request, context = self._requests[session_id], self._contexts[session_id]
             length = self._longest(session_id)
+            if session_id not in self._walks and request.choices is not None:
+                length = len(context) + slots(request.choices)
             row = self._caches.acquire(session_id, length, len(waiting))
             if row is None:
                 return
@@ -139,14 +157,53 @@ class EmbeddedEngine(InProcessEngine):
         self._totals["shared_prefix_tokens"] += int(saved.sum())
         rows = plan.rows[plan.finished]
         allowed = self._allowed(rows)
-        samples = not (allowed or truncates(table, rows).any())
+        whole = self._whole(rows)
+        samples = not (allowed or whole.any() or truncates(table, rows).any())
         given = self._graphs.run(table, memory, plan, samples=samples)
         if given is None:
             given = run_pass(self.model, memory, table, plan, self.device)
         if len(rows):
-            if not isinstance(given, Sampled):
-                given = sample_tokens(table, rows, given, allowed)
-            self._append(rows, given)
+            if isinstance(given, Sampled):
+                return self._append(rows, given)
+            if whole.any():
+                self._choose(rows[whole], given[torch.from_numpy(whole).to(given.device)])
+                rows, allowed = rows[~whole], list(compress(allowed, ~whole))
+                given = given[torch.from_numpy(~whole).to(given.device)]
+            if len(rows):
+                self._append(rows, sample_tokens(table, rows, given, allowed))
+
+    def _whole(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        """Which of `rows` [n] choose their answer as a whole."""
+        names = [self._table.sessions[row] or "" for row in rows.tolist()]
+        requests = [self._requests[name].choices for name in names]
+        return np.array([one is not None and one.whole for one in requests], np.bool_)
+
+    def _choose(self, rows: Ints, logits: torch.Tensor) -> None:
+        """Answer each of `rows` [n] with one of its choices, by the logits [n, vocab] after its
+        context; close those whose logits are not finite with an error."""
+        table, memory = self._table, self._caches.memory
+        names = [table.sessions[row] or "" for row in rows.tolist()]
+        requests = [self._requests[name] for name in names]
+        choices = [one.choices for one in requests if one.choices is not None]
+        tries = [trie_of(own) for own in choices]
+        scores = score_answers(self.model, memory, table, rows, tries, logits)
+        noise = torch.from_numpy(noise_of(table, rows))
+        greedy = torch.from_numpy(table.temperature[rows] == 0)
+        for k, (row, request, own) in enumerate(zip(rows.tolist(), requests, choices, strict=True)):
+            memory.keep(row, int(table.known[row]))
+            if not np.isfinite(scores[k]).all():
+                self._fail(names[k], "the model's logits are not finite")
+                continue
+            heat = torch.where(greedy[k : k + 1], 0.0, 1.0)  # the scores have it already
+            logps = torch.from_numpy(scores[k])[None]
+            number, logprob, _ = sample(logps, noise[k : k + 1], heat)
+            ids = tuple(token for token in own.table[int(number)].tolist() if token >= 0)
+            forced = ((place, [token]) for place, token in enumerate(ids) if place)
+            supports = Supports.of([(0, own.support), *forced])
+            self._close(names[k])
+            self._totals["sampled"] += 1
+            logprobs = float(logprob), *(0.0,) * (len(ids) - 1)
+            self._answer_with(request, ids, logprobs, supports, "stop")
 
     def _fail(self, session_id: str, reason: str) -> None:
         """Close a request with an error. Its keys and values may be NaN, which must not be left to

@@ -26,7 +26,7 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
-from agentsgym.types.choices import Walk
+from agentsgym.types.choices import Choices, Walk
 from agentsgym.types.protocols import check_submitted
 from agentsgym.types.requests import context_overflow
 from agentsgym.types.rows import Ints
@@ -48,6 +48,8 @@ class InProcessEngine(ABC):
 
     can_generate_ahead = False
     records_supports = True
+    chooses_whole = False
+    """Whether it samples among whole answers."""
     _skips = True
     """Whether what is forced needs no pass of its own: the next one reads several tokens."""
 
@@ -198,7 +200,7 @@ class InProcessEngine(ABC):
             context = np.array(request.token_ids, dtype=np.int64)
             problem = self._problem(context, request.sampling.max_tokens)
             if problem is None and request.choices is not None:
-                problem = self._outside(request.choices.table.ravel(), "an allowed answer")
+                problem = self._unsampled(request, request.choices)
             if problem is not None:
                 self._answer_error(request.session_id, problem)
                 continue
@@ -206,8 +208,10 @@ class InProcessEngine(ABC):
             self._contexts[request.session_id] = context
             self._waiting.append(request.session_id)
             if request.choices is not None:
-                self._walks[request.session_id] = Walk(request.choices)
-                if len(request.choices.table) == 1:
+                only = len(request.choices.table) == 1
+                if only or not request.choices.whole:
+                    self._walks[request.session_id] = Walk(request.choices)
+                if only:
                     self._answer_only(request, len(context))
 
     def _answer_only(self, request: GenerationRequest, context: int) -> None:
@@ -220,12 +224,21 @@ class InProcessEngine(ABC):
         ending: FinishReason = "stop" if len(ids) == len(forced) else "length"
         self._answer_with(request, ids, (0.0,) * len(ids), supports, ending)
 
-    def _outside(self, ids: Ints | Ids, what: str) -> str | None:
-        """What is wrong with ids that the model does not have, or None; -1 is no id."""
-        outside = ids[(ids < -1) | (ids >= self._vocabulary)]
-        if not len(outside):
+    def _unsampled(self, request: GenerationRequest, choices: Choices) -> str | None:
+        """The reason why no answer can be chosen, or None."""
+        ids, size = choices.table.ravel(), self._vocabulary
+        outside = ids[(ids < -1) | (ids >= size)]
+        if len(outside):
+            return f"an allowed answer has token id {outside[0]}, outside the vocabulary of {size}"
+        if not choices.whole:
             return None
-        return f"{what} has token id {outside[0]}, outside the vocabulary of {self._vocabulary}"
+        if not self.chooses_whole:
+            return f"{type(self).__name__} does not choose among whole answers"
+        if request.sampling.truncates:
+            return "top_p and top_k cut no whole answers; leave them off"
+        if self._bounded(needed := len(request.token_ids) + choices.longest) < needed:
+            return context_overflow(len(request.token_ids), self._positions or 0)
+        return None
 
     def _problem(self, context: Ints, max_tokens: int) -> str | None:
         """The reason why a request can never be served, or None."""

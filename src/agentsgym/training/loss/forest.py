@@ -17,6 +17,7 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import ROUND_KEYS, AttentionGroup
 from agentsgym.generation.embedded.batch import shared_prefix
+from agentsgym.training.loss.answers import WholeRows
 from agentsgym.training.loss.batch import TrainRow
 from agentsgym.training.loss.layout import PaddedRows
 from agentsgym.types.rows import Ints
@@ -134,7 +135,7 @@ class Forest:
         return result
 
 
-Layout = PaddedRows | Forest
+Layout = PaddedRows | Forest | WholeRows
 """The rows of one forward pass: `size` tokens that the model reads, of which `tokens` are not
 padding."""
 

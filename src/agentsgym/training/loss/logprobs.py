@@ -20,6 +20,7 @@ from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss import forest
 from agentsgym.training.loss.activations import Activations
+from agentsgym.training.loss.answers import WholeRow, WholeRows
 from agentsgym.training.loss.batch import (
     Chunk,
     TrainRollout,
@@ -106,7 +107,9 @@ class Scorer:
             used = Activations.of(config, item, checkpointing=self._checkpointing)
             self._key = used.share
         spoken = [row for row in rows if row.agent_tokens]
-        layouts = self._layouts([row for row in spoken if len(row.supports)])
+        among = [row for row in spoken if len(row.supports)]
+        layouts = self._layouts([row for row in among if not row.supports.whole])
+        layouts += self._wholes([WholeRow(row) for row in among if row.supports.whole])
         layouts += self._layouts([row for row in spoken if not len(row.supports)])
         count = max([1, *self.ranks.gather([len(layouts)])])
         filler = bare_row(np.full(2, self._pad_token_id, np.int32), ())
@@ -129,6 +132,14 @@ class Scorer:
         )
         return True
 
+    def _wholes(self, rows: Sequence[WholeRow]) -> list[Layout]:
+        if rows and not self._shares:
+            raise ValueError(
+                "actions: whole needs a model that can read several sequences as one (a warning "
+                "says why this one cannot)"
+            )
+        return [WholeRows(part) for part in pack(rows, self._max_tokens)]
+
     def _layouts(self, rows: Sequence[TrainRow]) -> list[Layout]:
         padded: list[Layout] = [self._padded(part) for part in pack(rows, self._max_tokens)]
         if not self._shares or not rows:
@@ -149,7 +160,7 @@ class Scorer:
     def reading(self, model: nn.Module, layout: Layout) -> Iterator[None]:
         """The context for the passes over a layout, forward and backward: gradient checkpointing
         repeats the forward pass in the backward one."""
-        if isinstance(layout, Forest):
+        if not isinstance(layout, PaddedRows):
             with packed_attention_on(self.accelerator.unwrap_model(model).config):
                 yield
         else:
@@ -162,6 +173,8 @@ class Scorer:
         dtype = torch.float64 if plain.dtype == torch.float64 else torch.float32
         device = self.accelerator.device
         chunk = collate(layout.rows, device, dtype)
+        if isinstance(layout, WholeRows):
+            return self._among_wholes(model, layout, chunk)
         # The token before an agent token predicts it.
         index = torch.from_numpy(layout.index(chunk.row, chunk.position - 1)).to(device)
         tiles = fused_head_tiles(device, plain.config.get_text_config().vocab_size)
@@ -189,6 +202,14 @@ class Scorer:
         labels = np.searchsorted(ids, chunk.targets.cpu().numpy())
         scores = score_labels(logits, torch.from_numpy(labels).to(device), self._temperature)
         return Scores(chunk, *scores)
+
+    def _among_wholes(self, model: nn.Module, layout: WholeRows, chunk: Chunk) -> Scores:
+        """The scores of a chunk in which answers were chosen as wholes."""
+        device, plain = self.accelerator.device, self.accelerator.unwrap_model(model)
+        read = torch.from_numpy(layout.read).to(device)
+        with self.accelerator.autocast(), hidden_states_at(plain, read, layout.size):
+            output = model(**layout.inputs(device), use_cache=False)
+        return Scores(chunk, *layout.scores(output.logits[0], self._temperature))
 
     @torch.no_grad()
     def read(
