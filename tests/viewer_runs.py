@@ -5,7 +5,9 @@ from typing import Any
 
 import of_rows
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.files import MetricsFile, RolloutWriter, Summary
+from agentsgym.evaluation.effects import Alternative, Effect
+from agentsgym.runs.files import MetricsFile, RolloutWriter, RunDirectory, Summary
+from agentsgym.runs.files.records import SavedEffects
 from agentsgym.types import Rollout
 from agentsgym.types.text import clean_text
 
@@ -132,7 +134,21 @@ def make_run(root: Path, tokenizer: Any, *, generations: int = 3, size: int = 4,
         ]
         writer(played, {"phase": phase, "step": step, "advantages": None})
     write_figures(root, generations)
+    write_effects(root)
     return root
+
+
+def write_effects(root: Path) -> None:
+    """What the first action of the rollout train-1/0/0 was worth."""
+    folder = RunDirectory(root).replay(1, "0a")
+    folder.mkdir(parents=True)
+    others = (Alternative("Is it thing 0?", 3, 0.5), Alternative("<b>ask</b>", 1, 1.0))
+    facts = {"session_id": "0-0", "group": 0, "rollout": 0, "episode": 0, "step": 0, "node": 0}
+    effect = Effect(
+        **facts, action="Is it thing 0?", informing=None, effect=-0.125, interval=(-0.5, 0.25),
+        pairs=4, alternatives=others,
+    )  # fmt: skip
+    SavedEffects(effects=[effect]).write(folder / "effects.json")
 
 
 def figures(**more: Any) -> Evaluation:

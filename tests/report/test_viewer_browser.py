@@ -197,6 +197,30 @@ def test_every_coloring_of_the_tokens(driver, page):
     assert no_errors(driver)
 
 
+def test_measured_effects(driver, page):
+    """A color of the tokens, a credit of the conversation, and what the policy does else."""
+    open_page(driver, page, "#/rollout/0/train-1/0/tokens")
+    wait(driver, "return document.querySelectorAll('.t.a').length > 5")
+    fill(driver, "coloring", "credit:replay")
+    assert len(colored(driver)) == 2
+    facts = dict(zip(texts(driver, ".token-facts dt"), texts(driver, ".token-facts dd")))
+    assert facts["by replay"] == "−0.125"
+    go(driver, "#/rollout/0/train-1/0")
+    wait(driver, "return document.querySelector('[name=estimator]') !== null")
+    fill(driver, "estimator", "replay")
+    talk = "document.querySelector('.conversation')"
+    wait(driver, f"return {talk}.textContent.includes('replay −0.125')")
+    (line,) = texts(driver, ".replay summary")
+    assert line == "effect −0.125 (−0.500 to +0.250), 4 plays from here"
+    driver.execute_script("document.querySelector('.replay summary').click()")
+    assert texts(driver, ".replay dt") == ["3×, mean reward 0.500", "1×, mean reward 1"]
+    assert texts(driver, ".replay dd") == ["Is it thing 0?", "<b>ask</b>"]
+    go(driver, "#/rollout/0/train-1/1")
+    wait(driver, "return document.querySelector('h2').textContent.endsWith('rollout 1')")
+    assert not texts(driver, ".replay summary")
+    assert no_errors(driver)
+
+
 def test_keys(driver, page):
     from selenium.webdriver.common.keys import Keys
 

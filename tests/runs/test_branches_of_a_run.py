@@ -7,6 +7,7 @@ import pytest
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, task_dataset
 from agentsgym.envs import EnvSettings, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym.report.stored import Source
 from agentsgym.runs.branches import decisions_of
 from agentsgym.runs.files import RolloutWriter, read_rollouts
 from helpers import random_llama
@@ -95,6 +96,11 @@ def test_the_effects_are_those_of_the_branches_that_are_stored(invoke, run_dir):
     assert any(one["effect"] for one in found["effects"])
     for one in found["effects"]:
         assert one["pairs"] == sum(a["plays"] for a in one["alternatives"]) == 4
+    (stored,) = [one.read() for one in Source(run_dir).sets()]
+    assert len(stored.effects) == len(found["effects"]) and stored.problem is None
+    for one in found["effects"]:
+        effect = stored.effects[one["session_id"], one["episode"], one["step"]]
+        assert (effect.effect, effect.action) == (one["effect"], one["action"])
     assert set(found["correlations"]) >= {"rloo", "trial", "step_return"}
 
 

@@ -42,10 +42,7 @@ def measure_and_print(
         run = run.model_copy(update={"model": model})
     tell(f"The branches of step {step} are played by {run.model.path}")
     decisions = decisions_of(rollouts, where, run.seed)
-    folder = root / "replay" / f"train-{step:06d}"
-    measured = measure(
-        run, str(root), decisions, plays=plays, budget=budget, folder=folder, note=tell
-    )
+    measured = measure(run, root, step, decisions, plays=plays, budget=budget, note=tell)
     found = correlations(measured.effects, lines)
     if as_json:
         print_json(plain_data(dataclasses.asdict(measured) | {"correlations": found}))

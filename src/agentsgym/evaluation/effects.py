@@ -28,11 +28,12 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of answer number `node` of a rollout on its final reward, with its 95 % `interval`
-    over pairs of plays: None if fewer than two pairs were played to the end, or if they all differ
-    alike and rewards have no bounds; `effect` is NaN without any. `alternatives` has what
-    the policy does in that state, the most frequent first."""
+    """The effect of answer number `node` of the rollout `session_id` on its final reward, with its
+    95 % `interval` over pairs of plays: None if fewer than two pairs were played to the end, or if
+    they all differ alike and rewards have no bounds; `effect` is NaN without any. `alternatives`
+    has what the policy does in that state, the most frequent first."""
 
+    session_id: str
     group: int
     rollout: int
     episode: int
@@ -73,6 +74,7 @@ def effect_of(
     known = [value for _, value in sorted(differences.items()) if math.isfinite(value)]
     informing = step.info.get("informing")
     return Effect(
+        session_id=rollout.session_id,
         group=rollout.group,
         rollout=rollout.index,
         episode=_episode_of(rollout, step),

@@ -1,15 +1,16 @@
 """The files of a run or an evaluation, as reports read them; they may be another person's."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 from agentsgym.envs import ConfigError
+from agentsgym.evaluation.effects import Effect
 from agentsgym.report.pieces import Pieces, find_tokenizer, load_pieces
 from agentsgym.runs.files import (
     RunDirectory,
@@ -21,7 +22,7 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import DamagedFile, read_bytes
 from agentsgym.runs.files.directory import dataset_of
-from agentsgym.runs.files.records import OtherFormat, SavedFigures
+from agentsgym.runs.files.records import OtherFormat, SavedEffects, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links
 from agentsgym.training.settings import TrainSettings
@@ -33,6 +34,7 @@ _UNREADABLE = (DamagedFile, OtherFormat, OSError)
 _MOST_CONFIG = 200_000
 
 Json = dict[str, Any]
+Effects = Mapping[tuple[str, int, int], Effect]
 T = TypeVar("T")
 A = TypeVar("A")
 
@@ -41,13 +43,14 @@ A = TypeVar("A")
 class RolloutSet:
     """The rollouts of one generation or evaluation, the unit in which reports read: the files of
     all processes for one `phase`, optimizer `step` and evaluation `dataset`, and the `records` of
-    the trainer's numbers."""
+    the trainer's numbers, and of a generation the `effects` that were measured last."""
 
     phase: str
     step: int
     dataset: str | None
     paths: tuple[Path, ...]
     records: tuple[Path, ...] = ()
+    effects: tuple[Path, ...] = ()
 
     @property
     def id(self) -> str:
@@ -60,24 +63,28 @@ class RolloutSet:
         problems: list[str] = []
         lines = _read_all(self.paths, read_file, problems)
         records = _read_all(self.records, read_token_records, problems)
+        effects = _read_all(self.effects, lambda path: SavedEffects.read(path).effects, problems)
         order = {group: n for n, group in enumerate(dict.fromkeys(map(_group, lines)))}
         return Contents(
             self,
             sorted(lines, key=lambda line: order[_group(line)]),
             {record.session_id: record for record in records},
             problems[-1] if problems else None,
+            {(one.session_id, one.episode, one.step): one for one in effects},
         )
 
 
 @dataclass(frozen=True)
 class Contents:
     """What a set `of` rollouts contains: its rollouts, group by group; the trainer's numbers by
-    session; and what could not be read, in a sentence."""
+    session; what could not be read, in a sentence; and the measured effects by session, episode
+    and step."""
 
     of: RolloutSet
     lines: list[StoredRollout]
     records: Mapping[str, TokenRecord]
     problem: str | None
+    effects: Effects = field(default_factory=dict)
 
     @cached_property
     def live(self) -> list[Rollout]:
@@ -86,7 +93,7 @@ class Contents:
 
 
 def _read_all(
-    paths: Iterable[Path], read: Callable[[Path], Iterator[T]], problems: list[str]
+    paths: Iterable[Path], read: Callable[[Path], Iterable[T]], problems: list[str]
 ) -> list[T]:
     """The contents of all files, of a damaged one up to the damage."""
     records: list[T] = []
@@ -162,9 +169,12 @@ class Source:
         for step, path in self.directory.token_record_files():
             records.setdefault(("train", step), []).append(path)
         return [
-            RolloutSet(*key, tuple(paths), tuple(records.get(key[:2], ())))
+            RolloutSet(*key, tuple(paths), tuple(records.get(key[:2], ())), self._effects(*key[:2]))
             for key, paths in files.items()
         ]
+
+    def _effects(self, phase: str, step: int) -> tuple[Path, ...]:
+        return tuple(self.directory.effects(step)[:1]) if phase == "train" else ()
 
     @cached_property
     def pieces(self) -> Pieces:

@@ -16,6 +16,8 @@ from agentsgym.evaluation.effects import Effect, effect_of, same_answer
 from agentsgym.rollout import play
 from agentsgym.runs.checkpoints import weights_digest
 from agentsgym.runs.evaluate import Contestant, SavedEvaluation, contestant, saved_evaluation
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.files.records import SavedEffects
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Rollout, RolloutRequest, session_seed
@@ -66,20 +68,21 @@ class Measured:
 
 def measure(
     run: RunConfig,
-    name: str,
+    root: Path,
+    step: int,
     decisions: Sequence[Decision],
     *,
     plays: int,
     budget: int,
-    folder: Path,
     note: Callable[[str], None],
 ) -> Measured:
-    """Measure the effects of these decisions, one after the other, until the branches took `budget`
-    steps of the environment together. The model of `run` plays `plays` branches from the state
-    before a decision and, where these give another answer, from the state after it.
+    """Measure the effects of decisions of the generation at `step`, one after the other, until the
+    branches took `budget` steps of the environment together. The model of `run` plays `plays`
+    branches from the state before a decision and, where these give another answer, after it.
 
-    Branches are kept in `folder`, by what they are played with, and played once. Raises ConfigError
-    for rollouts of another environment than the run's, or a run that samples with top_p or top_k.
+    Branches are kept in the run's directory `root`, by what they are played with, and played once;
+    the effects are stored beside them. Raises ConfigError for rollouts of another environment than
+    the run's, or a run that samples with top_p or top_k.
     """
     train = run.train.given
     if train.get("top_p", 1.0) != 1.0 or train.get("top_k", 0):
@@ -103,15 +106,16 @@ def measure(
         "engine": run.engine.model_dump(),
     }
     digest = hashlib.blake2b(json.dumps(plain(settings)).encode(), digest_size=4).hexdigest()
-    root = folder.with_name(f"{folder.name}-{digest}")
+    folder = RunDirectory(root).replay(step, digest)
     with (
-        contestant(name, run, seed=run.seed, note=note) as player,
-        saved_evaluation(root, name, settings, note) as saved,
+        contestant(str(root), run, seed=run.seed, note=note) as player,
+        saved_evaluation(folder, str(root), settings, note) as saved,
     ):
         branches = Branches(player, run, saved)
         effects = [*branches.effects(decisions, plays, budget)]
         kept = saved.rollouts
         saved.finish(Played(assess([*kept.values()]), tuple(kept.values())))
+        SavedEffects(effects=[e for e in effects if e.pairs]).write(folder / "effects.json")
     played = [kept[session_id] for session_id in branches.used]
     failed = [one.error for one in played if one.error is not None]
     return Measured(effects, len(decisions), steps_of(played), len(played), failed)

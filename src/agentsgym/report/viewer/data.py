@@ -14,7 +14,7 @@ from agentsgym.evaluation import Difference, assess, compare
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.credit import compare_credit
 from agentsgym.report.pieces import Pieces
-from agentsgym.report.stored import groups
+from agentsgym.report.stored import Effects, groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Episode, Rollout, Row, Step
 from agentsgym.types.reward_placement import per_token_rewards
@@ -106,11 +106,14 @@ def block_data(
     pieces: Pieces,
     records: Mapping[str, TokenRecord],
     estimator: str | None = None,
+    effects: Effects | None = None,
 ) -> Json:
     """A block of whole groups: the rollouts and the texts of their tokens. `estimator` is the one
-    that the run was trained with."""
+    that the run was trained with, and `effects` are what was measured of their actions."""
     rollouts = [
-        one for members in groups(lines) for one in _group_data(members, records, estimator)
+        one
+        for members in groups(lines)
+        for one in _group_data(members, records, estimator, effects or {})
     ]
     ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids.tolist()]
     texts = pieces.of(ids)
@@ -122,7 +125,10 @@ def block_data(
 
 
 def _group_data(
-    members: Sequence[StoredRollout], records: Mapping[str, TokenRecord], estimator: str | None
+    members: Sequence[StoredRollout],
+    records: Mapping[str, TokenRecord],
+    estimator: str | None,
+    effects: Effects,
 ) -> list[Json]:
     rollouts = [line.rollout for line in members]
     credit = group_credit(members, estimator) if members[0].phase == "train" else {}
@@ -130,9 +136,24 @@ def _group_data(
     entries = []
     for line in members:
         data = _rollout_data(line, credit.get(line.rollout.index, {}), anchors)
+        _add_effects(data, line.rollout.session_id, effects)
         _add_record(data, line.rollout, records.get(line.rollout.session_id))
         entries.append(data)
     return entries
+
+
+def _add_effects(data: Json, session_id: str, effects: Effects) -> None:
+    """What was measured of each step: as credit "replay", and with what the policy does else."""
+    steps = {
+        (session_id, episode, place): step
+        for episode, one in enumerate(data["episodes"])
+        for place, step in enumerate(one["steps"])
+    }
+    for key, step in steps.items() if steps.keys() & effects.keys() else ():
+        effect = effects.get(key)
+        value = None if effect is None else number(effect.effect)
+        step["credit"] = step.get("credit", {}) | {"replay": value}
+        step["replay"] = effect and asdict(effect)
 
 
 def _add_record(data: Json, rollout: Rollout, record: TokenRecord | None) -> None:

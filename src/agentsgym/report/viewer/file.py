@@ -113,8 +113,8 @@ def _pieces(
             address = f"{number}/{contents.of.id}"
             yield f"set/{address}", _list(one, parts)
             for place, lines in enumerate(parts):
-                data = block_data(lines, source.pieces, contents.records, source.estimator)
-                yield f"block/{address}/{place}", data
+                known = contents.records, source.estimator, contents.effects
+                yield f"block/{address}/{place}", block_data(lines, source.pieces, *known)
             if contents.of.phase != "train":
                 evaluations[address] = contents.lines
     for left, right in permutations(list(evaluations)[:_MOST_COMPARED], 2):

@@ -96,6 +96,16 @@ class RunDirectory:
             if match := _TOKEN_RECORD.fullmatch(path.name):
                 yield int(match[1]), path
 
+    def replay(self, step: int, digest: str) -> Path:
+        """The directory of the branches of the generation at optimizer step `step`; `digest` is of
+        what they are played with."""
+        return self.root / "replay" / f"train-{step:06d}-{digest}"
+
+    def effects(self, step: int) -> list[Path]:
+        """The effects that were measured with them, the last ones first."""
+        found = self.replay(step, "").parent.glob(f"train-{step:06d}-*/effects.json")
+        return sorted(found, key=lambda path: -path.stat().st_mtime_ns)
+
     def all_checkpoints(self) -> list[tuple[int, Path]]:
         """Step and path of every complete checkpoint, the newest first."""
         complete = [

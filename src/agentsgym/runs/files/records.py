@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation, Passes
+from agentsgym.evaluation.effects import Effect
 from agentsgym.runs.files.atomic import DamagedFile, naming, overwrite, read_bytes, write_text
 from agentsgym.types.text import masked, plain, short_repr
 
@@ -140,6 +141,14 @@ class SavedFigures(JsonRecord):
     seconds: float = 0.0
     figures: Evaluation | None = None
     passes: list[Passes] = Field(default_factory=list)
+
+
+class SavedEffects(JsonRecord):
+    """effects.json: the measured effects of a generation's actions, beside the branches that were
+    played for them."""
+
+    status: Literal["finished"] = "finished"
+    effects: list[Effect]
 
 
 # -- metrics.jsonl ---------------------------------------------------------------------------------

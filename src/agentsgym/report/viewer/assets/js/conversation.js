@@ -53,6 +53,7 @@ export function stepOf(step, at, options = {}) {
         ...badges(step, options)),
       longText(step.action),
     ),
+    alternatives(step.replay),
     notes(step.info),
   );
 }
@@ -80,6 +81,18 @@ function badges(step, { estimator }) {
     }));
   }
   return chips;
+}
+
+// What the action was worth, by playing on, and what the policy does in its place.
+function alternatives(replay) {
+  if (!replay) return null;
+  const [low, high] = (replay.interval ?? []).map((end) => formatSigned(end));
+  const between = replay.interval ? ` (${low} to ${high})` : "";
+  return el("details", { class: "notes replay" },
+    el("summary", { text: `effect ${formatSigned(replay.effect)}${between}, ${replay.pairs} plays from here` }),
+    el("dl", {}, ...replay.alternatives.map((one) => el("div", {},
+      el("dt", { text: `${one.plays}×, mean reward ${formatNumber(one.reward)}` }),
+      el("dd", {}, longText(one.action))))));
 }
 
 // What the environment told in `info`, without what the badges already say: short values in a line,

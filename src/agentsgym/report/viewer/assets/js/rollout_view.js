@@ -136,8 +136,9 @@ export class RolloutView {
 
 // Those with numbers.
 function estimatorsOf(detail) {
-  const credit = Object.entries(detail.episodes[0]?.steps[0]?.credit ?? {});
-  return credit.filter(([, value]) => value !== null).map(([name]) => name);
+  const steps = detail.episodes.flatMap((episode) => episode.steps);
+  return Object.keys(steps[0]?.credit ?? {}).filter((name) =>
+    steps.some((step) => (step.credit?.[name] ?? null) !== null));
 }
 
 function more(detail) {
