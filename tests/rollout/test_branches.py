@@ -126,6 +126,27 @@ def test_a_branch_of_a_model_repeats_what_was_sampled(tiny_llama, chat_tokenizer
     assert once == again and once.steps[2] != other.steps[2]
 
 
+def test_a_branch_that_does_the_same_again_is_the_branch_after_it(tiny_llama, chat_tokenizer):
+    """With the same noise; so the effect of an action is 0 there, and need not be played."""
+    env = CountdownEnv(chat_tokenizer)
+    sampling = SamplingParams(1, temperature=0.04)
+    agent = DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer), sampling)
+    (trunk,) = env.run_trial([THREE], agent).rollouts
+    before, after = (
+        play(
+            [RolloutRequest.branch(trunk, nodes, 0, seed) for seed in range(20)],
+            agent,
+            EnvPool(chat_tokenizer, envs=[env]),
+        )
+        for nodes in (1, 2)
+    )
+    pairs = zip(before, after, strict=True)
+    same = [(a, b) for a, b in pairs if a.steps[1].answer == trunk.steps[1].answer]
+    assert len({a.steps[2].action for a, _ in same}) > 1 and len(same) < 20
+    for a, b in same:
+        assert a.token_ids.tolist() == b.token_ids.tolist() and a.episodes == b.episodes
+
+
 def test_calls_of_tools_are_repeated():
     env = SumEnv(TOKENIZER)
     lines = [calling("price", item="tea"), calling("price", item="milk"), "5"]
