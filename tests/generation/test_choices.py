@@ -201,6 +201,18 @@ def test_a_trie_has_each_beginning_once(made):
     assert seen.sum(1).tolist() == (trie.depths[trie.inner] + 1).tolist()
 
 
+def test_a_hundred_thousand_answers(tokenizer):
+    """Their first tokens are most of the vocabulary, and the next answer has no list to make."""
+    answers = [(a, b, c, 9) for a in range(10, 90) for b in range(10, 60) for c in range(10, 35)]
+    choices, model = Choices.of(answers), build_model()
+    assert len(choices.table) == 100_000
+    engine = EmbeddedEngine(model, tokenizer, capacity=8)
+    for result in ask(engine, [replace(request(n), choices=choices) for n in range(8)]).values():
+        assert result.token_ids in set(answers)
+        assert result.supports.sizes.tolist() == [80, 50, 25, 1]
+        assert result.logprobs == pytest.approx(expected(model, result), abs=1e-4)
+
+
 def test_a_choice_that_the_model_cannot_say_is_an_error(tokenizer):
     engine = EmbeddedEngine(build_model(), tokenizer)
     result = ask(engine, [request(answers=[(3, 10**6)])])["s0"]

@@ -5,8 +5,10 @@ import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx
+import numpy as np
 import openai
 import pytest
 import torch
@@ -17,7 +19,9 @@ from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.weights import WeightSyncError
 from agentsgym.types import GenerationRequest, WeightUpdate
+from agentsgym.types.choices import Choices
 from agentsgym.types.requests import is_context_overflow
+from agentsgym.types.supports import Supports
 from helpers import CHATML, build_tokenizer, random_llama, wait_until
 from serve_process import Served, ServeProcess
 
@@ -65,6 +69,29 @@ def connect(tokenizer):
     yield start
     for engine in made:
         engine.close()
+
+
+def test_answers_that_are_chosen_on_a_server_say_from_what(served, connect, model):
+    engine = connect(served)
+    choices = Choices.of([(40, 41, 2), (40, 42, 43, 2), (50, 2)])
+    batch = [replace(one, choices=choices) for one in requests(12)]
+    results = ask(engine, batch)
+    for one in batch:
+        result = results[one.session_id]
+        assert result.finish_reason == "stop" and result.supports.fits(np.array(result.token_ids))
+        ids = [*one.token_ids, *result.token_ids]
+        logits = model(torch.tensor([ids])).logits[0].detach()
+        for place, options in result.supports:
+            own = logits[len(one.token_ids) + place - 1, torch.from_numpy(options).long()]
+            number = options.tolist().index(result.token_ids[place])
+            assert result.logprobs[place] == pytest.approx(
+                float(own.log_softmax(-1)[number]), abs=1e-4
+            )
+        assert result.supports.between(0, 1) == Supports.of([(0, [40, 50])])
+    assert {results[one.session_id].token_ids[0] for one in batch} == {40, 50}
+    whole = replace(batch[0], choices=Choices.of([(40, 2), (50, 2)], whole=True))
+    (refused,) = ask(engine, [whole]).values()
+    assert "servers do not choose among whole answers" in refused.error
 
 
 def test_a_training_engine_gets_exact_tokens_over_several_turns(served, connect, model):

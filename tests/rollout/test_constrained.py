@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from agentsgym import DirectOutputAgent, MultistepEnv, RolloutBatch
+from agentsgym import DirectOutputAgent, EnvPool, MultistepEnv, RolloutBatch, register
 from agentsgym.envs import ConfigError
 from agentsgym.generation import EmbeddedEngine
+from agentsgym.rollout import run
 from agentsgym.runs.files.columns import StoredRollout
 from agentsgym.runs.files.rollouts import read_file, write_rollouts
 from agentsgym.tokens import codec_for
@@ -132,6 +133,25 @@ def test_control_tokens_in_an_action_are_its_text(tokenizer, engine):
         assert not any(rollout.failed for rollout in batch.rollouts), batch.rollouts[0].error
         for rollout in batch.rollouts:
             assert {step.action for step in rollout.steps} <= {action, "go"}
+
+
+@pytest.mark.parametrize("actions", ["constrained", "whole"])
+def test_no_action_is_cut_by_the_budget_of_a_row(tokenizer, engine, actions):
+    """An episode ends where some action would not fit."""
+    register("Listed", Listed)
+    row = {"env_class_path": "Listed", "env_config": HELD | {"actions": actions}, "task_data": {}}
+    longest = max(map(len, (tokenizer(a)["input_ids"] for a in Listed.listed))) + 1
+    agent, reasons = DirectOutputAgent(engine, SamplingParams(longest)), set()
+    for budget in range(4, 100, 8):
+        batch = run([row] * 2, agent, envs=EnvPool(tokenizer), max_rollout_tokens=budget)
+        for rollout in batch.rollouts:
+            assert not rollout.failed, rollout.error
+            assert {step.action for step in rollout.steps} <= set(Listed.listed)
+            assert not any(step.truncated for step in rollout.steps)
+            assert all(len(own.token_ids) <= budget for own in rollout.rows)
+            reasons.add((rollout.episodes[0].stop_reason, len(rollout.steps)))
+    assert ("max_rollout_tokens", 0) in reasons
+    assert {number for _, number in reasons} > {0, 1}
 
 
 def test_many_actions(tokenizer):

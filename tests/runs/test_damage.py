@@ -162,8 +162,9 @@ def test_a_damaged_summary_is_named(tmp_path, text):
         read_summary(path)
 
 
-def test_a_file_from_before_there_were_branches_is_read(tmp_path, rollout):
+@pytest.mark.parametrize("names", [["replayed"], ["supports", "replayed"]])
+def test_a_file_from_before_there_were_branches_and_supports_is_read(tmp_path, rollout, names):
     file = write(tmp_path, rollout)
-    pq.write_table(pq.read_table(file).drop_columns(["replayed"]), file)
+    pq.write_table(pq.read_table(file).drop_columns(names), file)
     (stored,) = read_file(file)
-    assert stored.rollout == rollout and rollout.replayed == 0
+    assert stored.rollout == rollout and rollout.replayed == len(rollout.supports) == 0

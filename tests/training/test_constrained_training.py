@@ -1,6 +1,7 @@
 """The gradient of the constrained policy, against enumeration: what is played, recorded and scored
 with constrained actions gives the gradient of the expected return."""
 
+import copy
 import itertools
 
 import numpy as np
@@ -138,3 +139,54 @@ def test_training_plays_and_learns_constrained(make_trainer, chat_tokenizer):
         assert {step.action for step in rollout.steps} <= {*FIRST, *SECOND}
     logged = [line for line in trainer.state.log_history if "sampler/logp_difference" in line]
     assert logged and np.max([line["sampler/logp_difference"] for line in logged]) < 1e-4
+
+
+@pytest.mark.parametrize("actions", ["constrained", "whole"])
+def test_sampler_and_trainer_agree_in_bfloat16(make_trainer, chat_tokenizer, tiny_llama, actions):
+    """The head over what was to choose from is in float32 in both. A whole action has three tokens,
+    whose errors add up."""
+    config = copy.deepcopy(tiny_llama.config)
+    config.initializer_range = 0.2
+    made = Prefixes if actions == "constrained" else Wholes
+    register(made.__name__, made)
+    env = made(chat_tokenizer, {"actions": actions})
+    trainer = make_trainer(
+        env=env,
+        dataset=task_dataset(env, [{"seed": n} for n in range(8)]),
+        model=type(tiny_llama)(config),
+        bf16=True,
+        max_steps=1,
+        max_action_tokens=32,
+    )
+    trainer.train()
+    assert trainer.collector.engine.model.dtype == torch.bfloat16
+    (line,) = (e for e in trainer.state.log_history if "sampler/logp_difference" in e)
+    assert 0 < line["sampler/logp_difference"] < (1e-2 if actions == "constrained" else 3e-2)
+
+
+@pytest.mark.parametrize("actions", ["constrained", "whole"])
+def test_a_resumed_run_makes_the_same_updates(
+    make_trainer, chat_tokenizer, tiny_llama, tmp_path, actions
+):
+    """On groups that are replayed from the checkpoint, with their supports."""
+    made = Prefixes if actions == "constrained" else Wholes
+    register(made.__name__, made)
+    env = made(chat_tokenizer, {"actions": actions})
+
+    def weights(resume=None):
+        trainer = make_trainer(
+            env=env,
+            dataset=task_dataset(env, [{"seed": n} for n in range(8)]),
+            model=copy.deepcopy(tiny_llama),
+            max_steps=4,
+            max_action_tokens=32,
+            save_strategy="steps",
+            save_steps=2,
+            zero_signal_groups="replay",
+            per_device_train_batch_size=16,
+        )
+        trainer.train(resume_from_checkpoint=resume)
+        return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
+
+    whole = weights()
+    assert torch.equal(weights(str(tmp_path / "out" / "checkpoint-2")), whole)

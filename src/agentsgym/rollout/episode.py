@@ -49,8 +49,7 @@ def play_episode(session: Session) -> EpisodeGenerator:
     stop_reason = yield from _observe(session)
     while stop_reason is None:
         answer = yield from _ask(session)
-        if not session.fits(answer):
-            session.tree.withdraw()
+        if answer is None:
             stop_reason = OVER_BUDGET
             break
         step = _take_step(session, answer)
@@ -65,10 +64,17 @@ def play_episode(session: Session) -> EpisodeGenerator:
 
 def _ask(
     session: Session, kind: ActionKind = "action"
-) -> Generator[GenerationRequest, GenerationResult, Answer]:
-    """The agent's answer; in the prefix of a branch the recorded one."""
-    request = session.request_action(kind)
-    return session.read(recorded(session) or (yield request))
+) -> Generator[GenerationRequest, GenerationResult, Answer | None]:
+    """The agent's answer; in the prefix of a branch the recorded one. None if the token budget has
+    no room for it, or for some answer that it may be."""
+    request, answer = session.request_action(kind), None
+    most = request.sampling.max_tokens
+    if request.choices is None or request.choices.longest <= most:
+        answer = session.read(recorded(session) or (yield request))
+    if answer is None or not session.fits(answer):
+        session.tree.withdraw()
+        return None
+    return answer
 
 
 def reflect(session: Session) -> _NoteGenerator:
@@ -85,8 +91,7 @@ def _write(session: Session, request: str) -> _NoteGenerator:
     if not session.observe(request):
         return None
     answer = yield from _ask(session, "reflection")
-    if not session.fits(answer):
-        session.tree.withdraw()
+    if answer is None:
         return None
     session.act(answer)
     session.notes += 1

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import TreeGroup
 from agentsgym.generation.embedded.batch import RowTable
+from agentsgym.generation.embedded.head import head_over
 from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache
 from agentsgym.types.choices import Choices, Trie, trie_of
 from agentsgym.types.rows import Ints
@@ -104,11 +105,12 @@ def _read(
         inputs.append(np.stack((trie.tokens[nodes], *own)))
         first += len(nodes)
     ids, positions, blocks, places = torch.from_numpy(np.concatenate(inputs, 1)).to(device)
-    output = model(
-        input_ids=ids[None],
-        position_ids=positions[None],
-        past_key_values=PassCache(memory, blocks, places),
-        use_cache=True,
-        packed_groups=groups,
-    )
+    with head_over(model):
+        output = model(
+            input_ids=ids[None],
+            position_ids=positions[None],
+            past_key_values=PassCache(memory, blocks, places),
+            use_cache=True,
+            packed_groups=groups,
+        )
     return torch.split(output.logits[0].float(), sizes)

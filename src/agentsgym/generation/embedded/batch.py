@@ -140,10 +140,20 @@ class Sampled(NamedTuple):
 
 
 def sample_tokens(
-    table: RowTable, rows: Ints, logits: torch.Tensor, allowed: Sequence[Ids | None] = ()
+    table: RowTable,
+    rows: Ints,
+    logits: torch.Tensor,
+    allowed: Sequence[Ids | None] = (),
+    columns: Ids | None = None,
 ) -> Sampled:
     """Sample a token for each of `rows` [n] from `logits` [n, vocab]; `allowed` are the ids that
-    may be sampled for each, None for all of them."""
+    may be sampled for each, None for all of them. With `columns` [m], ascending, there are logits
+    [n, m] of these ids only, and each row may sample some only."""
+    if columns is not None:
+        own = [np.searchsorted(columns, ids).astype(np.int32) for ids in allowed if ids is not None]
+        among = sample_tokens(table, rows, logits, own)
+        chosen = [columns[ids] for ids in among.supports if ids is not None]
+        return Sampled(columns[among.ids].astype(np.int64), among.logprobs, chosen)
     noise = _on(logits.device, noise_of(table, rows))
     if any(ids is not None for ids in allowed):
         logits = _among(logits, allowed)

@@ -4,7 +4,7 @@ tokens.
 """
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import compress
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from agentsgym.generation.embedded.batch import Sampled, noise_of, sample_tokens
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
 from agentsgym.generation.embedded.forward import plan_pass, run_pass
 from agentsgym.generation.embedded.graphs import Graphs
+from agentsgym.generation.embedded.head import head_over
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.kv_cache import CacheManager
 from agentsgym.generation.sampling import sample
@@ -25,7 +26,7 @@ from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import GenerationRequest
 from agentsgym.types.choices import Choices, trie_of
 from agentsgym.types.rows import Ints
-from agentsgym.types.supports import Supports
+from agentsgym.types.supports import Ids, Supports
 
 
 class EmbeddedEngine(InProcessEngine):
@@ -161,7 +162,12 @@ class EmbeddedEngine(InProcessEngine):
         samples = not (allowed or whole.any() or truncates(table, rows).any())
         given = self._graphs.run(table, memory, plan, samples=samples)
         if given is None:
-            given = run_pass(self.model, memory, table, plan, self.device)
+            columns = _columns(allowed)
+            ids = None if columns is None else torch.from_numpy(columns)
+            with nullcontext() if samples else head_over(self.model, ids):
+                given = run_pass(self.model, memory, table, plan, self.device)
+            if columns is not None:
+                return self._append(rows, sample_tokens(table, rows, given, allowed, columns))
         if len(rows):
             if isinstance(given, Sampled):
                 return self._append(rows, given)
@@ -210,3 +216,9 @@ class EmbeddedEngine(InProcessEngine):
         another session: masks do not stop it."""
         super()._fail(session_id, reason)
         self._caches.wipe(session_id)
+
+
+def _columns(allowed: Sequence[Ids | None]) -> Ids | None:
+    """The ids that some row may sample, ascending, if each may sample some only."""
+    some = [ids for ids in allowed if ids is not None]
+    return np.unique(np.concatenate(some)) if some and len(some) == len(allowed) else None

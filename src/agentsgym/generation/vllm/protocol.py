@@ -56,6 +56,8 @@ def refusal(
         return "the context is empty"
     if max_model_len is not None and len(request.token_ids) >= max_model_len:
         return context_overflow(len(request.token_ids), max_model_len)
+    if request.choices is not None and request.choices.whole:
+        return "servers do not choose among whole answers"
     if records_supports:
         return None
     if request.sampling.truncates:

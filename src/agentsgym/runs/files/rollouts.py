@@ -25,6 +25,7 @@ from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.records import KEY, VERSION, OtherFormat, check_version
 from agentsgym.types import Rollout
 from agentsgym.types.settings import Count, Section
+from agentsgym.types.supports import Supports
 from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 _ROW_GROUP = 1 << 19
@@ -227,18 +228,19 @@ def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         file = pq.ParquetFile(stored)
         _check(file, schema, path)
         for number in range(file.num_row_groups):
-            yield _completed(file.read_row_group(number, use_threads=False)).select(schema.names)
+            table = _completed(file.read_row_group(number, use_threads=False), schema)
+            yield table.select(schema.names)
 
 
-_LATER = {"replayed": pa.int64()}
-"""Columns that files of the same version may lack; their values are 0 there."""
+_LATER: dict[str, Any] = {"replayed": 0, "supports": dict.fromkeys(Supports.__match_args__, ())}
+"""Columns that files of the same version may lack, with their value there."""
 
 
-def _completed(table: pa.Table) -> pa.Table:
-    for name, kind in _LATER.items():
-        if name not in table.column_names:
-            zeros = pa.array(np.zeros(len(table), np.int64), kind)
-            table = table.append_column(required(name, kind), zeros)
+def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    for field in schema:
+        if field.name not in table.column_names:
+            values = pa.array([_LATER[field.name]] * len(table), field.type)
+            table = table.append_column(field, values)
     return table
 
 

@@ -207,7 +207,8 @@ class Scorer:
         """The scores of a chunk in which answers were chosen as wholes."""
         device, plain = self.accelerator.device, self.accelerator.unwrap_model(model)
         read = torch.from_numpy(layout.read).to(device)
-        with self.accelerator.autocast(), hidden_states_at(plain, read, layout.size):
+        picked = hidden_states_at(plain, read, layout.size)
+        with self.accelerator.autocast(), picked, head_over(plain):
             output = model(**layout.inputs(device), use_cache=False)
         return Scores(chunk, *layout.scores(output.logits[0], self._temperature))
 
