@@ -53,6 +53,7 @@ def test_the_agent_plays_on_after_the_recorded_answers():
     played = branch(env, trunk, 1, ScriptedAgent(["x", "y"]))
     assert played.error is None
     assert [step.action for step in played.steps] == ["a", "x", "y"]
+    assert not any(step.sampled for step in played.steps)  # a text agent's words stay that
     assert (played.replayed, played.final_reward, played.index, played.seed) == (1, 7.0, 7, 5)
     assert played.session_id == f"{trunk.session_id}@1-{5:016x}"
     (row,) = played.rows
