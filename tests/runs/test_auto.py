@@ -53,6 +53,9 @@ SEEN = Probed(
 )
 
 
+BEST_OF = "warm_start.best_of"
+
+
 def chosen(probed):
     return {one.key: one.value for one in choices(probed)}
 
@@ -77,14 +80,20 @@ def test_the_settings_follow_from_what_was_probed():
         ({"signal": {8: 0.3, 16: 0.55, 32: 0.8}}, "train.num_generations", 16),
         ({"signal": {8: 0.3, 16: 0.55, 32: 0.8}}, "train.per_device_train_batch_size", 128),
         ({"signal": {8: 0.0, 16: 0.0, 32: 0.0}}, "train.per_device_train_batch_size", 512),
+        (
+            {"signal": {8: 0.0, 16: 0.0, 32: 0.0}, "random_teacher": False},
+            "train.per_device_train_batch_size",
+            120,
+        ),
         ({"mean_pieces": 190.0}, "train.per_device_train_batch_size", 40),
         ({"mean_pieces": 4.0}, "train.per_device_train_batch_size", 512),
         ({"new_lines": 0.01}, "warm_start.tokenizer", "lines"),
         ({"new_lines": 0.01}, "warm_start.model.induction_heads", None),
         ({"new_lines": 0.01}, "train.learning_rate", 1e-3),
         ({"carries": True}, "train.advantage_estimator", "trial"),
-        ({"random_teacher": False}, "warm_start.best_of", None),
-        ({"best_of": 0.25}, "warm_start.best_of", None),
+        ({"random_teacher": False}, BEST_OF, 16),
+        ({"random_teacher": False, "signal": {8: 0.2, 16: 0.3, 32: 0.4}}, BEST_OF, None),
+        ({"best_of": 0.25}, BEST_OF, None),
         ({"difficulty": "size"}, "train.curriculum", "size"),
         ({"pieces": 400}, "warm_start.model.max_positions", 1024),
         ({"mean_pieces": 1000.0}, "warm_start.batch_size", 8),

@@ -40,8 +40,8 @@ actions lost its entropy at .58 of the way with 32 games an update, and reached 
 WARM_PIECES = 1700
 """Phrases and words in an update of the warm start: 16 games of 108 in the preset explore-many."""
 BEST_OF = 16
-"""Games of a random teacher of which the best is imitated. Paid games alone rescued Explore's
-hardest starts: after a look, such a game shows how its answer is used
+"""Games of a random or careless teacher, the best of which is imitated. Paid games alone rescued
+Explore's hardest starts: after a look, such a game shows how its answer is used
 (docs/results/explore-hard-starts.md)."""
 RATE, RATE_OF_LINES = 3e-4, 1e-3
 """Learning rates of RL for a model that begins with induction heads, and for one whose tokens are
@@ -140,27 +140,28 @@ def _of_warm_start(probed: Probed) -> Iterator[_Row]:
     yield "warm_start.epochs", EPOCHS, "to play the best of several takes longer than to learn it"
     yield "warm_start.tokenizer_games", 500, "the words of a small game are seen by then"
     yield "warm_start.max_seconds", WARM_SECONDS, "of ten minutes; if it learns sooner, it ends"
-    if probed.random_teacher and probed.best_of > probed.reward:
-        earns = f"the teacher plays at random and earns {probed.reward:.3f}, the best of {BEST_OF}"
+    varied = probed.random_teacher or probed.signal[BEST_OF] >= WITH_SIGNAL
+    if varied and probed.best_of > probed.reward:
+        earns = f"the teacher earns {probed.reward:.3f}, the best of {BEST_OF}"
         why = f"{earns} of its games on a task {probed.best_of:.3f}: these show what a prompt means"
         yield "warm_start.best_of", BEST_OF, why
 
 
 def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
     enough = (size for size in GROUPS if probed.signal[size] >= WITH_SIGNAL)
-    size = group or next(enough, GROUPS[-1])
-    share = probed.signal.get(size, probed.signal[GROUPS[0]])
+    alike = not probed.random_teacher and probed.signal[GROUPS[-1]] == 0
+    size = group or (GROUPS[0] if alike else next(enough, GROUPS[-1]))
+    share = 1.0 if alike else probed.signal.get(size, probed.signal[GROUPS[0]])
+    seen = f"{share:.0%} of the teacher's groups of {size} have different rewards"
+    if alike:
+        seen = "the teacher always plays a task alike; one of its imitators will not"
     wanted = max(LEAST_GROUPS / max(share, 1e-9), PIECES / (size * probed.mean_pieces))
     groups = int(np.clip(np.ceil(wanted), LEAST_GROUPS, MOST_ROLLOUTS // size))
     over, why = "grpo", "no episode sees an earlier one"
     if probed.carries:
         over, why = "trial", "credit crosses the episodes of a trial"
     yield "train.advantage_estimator", over, why
-    yield (
-        "train.num_generations",
-        size,
-        f"{share:.0%} of the teacher's groups of {size} have different rewards",
-    )
+    yield "train.num_generations", size, seen
     yield (
         "train.per_device_train_batch_size",
         size * groups,
