@@ -59,6 +59,7 @@ def warm_start(
     tasks = list(tasks_of(env, "train")["task_data"]) if tasks is None else list(tasks)
     if not tasks:
         raise ValueError("a warm start needs at least one task")
+    tasks, tried = _apart(tasks, settings.best_of > 1, seed)
     stream = GameStream(env, agent, tasks, settings, seed)
     games = stream.play(settings.tokenizer_games)
     texts = _texts(games)
@@ -82,7 +83,6 @@ def warm_start(
     def batch(step: int) -> list[Example]:
         return (early if step < settings.first_steps else stream).batch(step)
 
-    tried = [tasks[k] for k in np.random.default_rng(seed).integers(len(tasks), size=GAMES)]
     players = scripted_players(env, agent, tried)
     wanted = players["teacher"]
     if settings.best_of > 1:
@@ -109,6 +109,20 @@ def warm_start(
         "loss": result.loss,
     } | {name: float(np.mean(_tokens(tokenizer, part))) for name, part in texts.items()}
     return WarmStartResult(model, tokenizer, figures, games, players)
+
+
+def _apart(
+    tasks: list[Mapping[str, Any]], by_luck: bool, seed: int
+) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """The tasks of the games that are imitated, and those on which the players are compared: others
+    if games are chosen `by_luck`, whose outcome can be learned by heart, and there are enough."""
+    rng = np.random.default_rng(seed)
+    apart = min(GAMES, len(tasks) // 5) if by_luck else 0
+    order = rng.permutation(len(tasks))
+    tried = [tasks[k] for k in order[:apart]] or tasks
+    return [tasks[k] for k in sorted(order[apart:])], [
+        tried[k] for k in rng.integers(len(tried), size=GAMES)
+    ]
 
 
 def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:
