@@ -164,6 +164,10 @@ CASES = {
         run(rare),
         "38% of 24 groups of 4 have a signal; two rollouts of a task differ in 25%, so 92% of",
     ),
+    "known_by_heart": (
+        run(sees, reward=late(0.3, 0.6)),
+        "it earns 0.6 in steps 33 to 40, and 0.25 ± 0.04 on held-out tasks",
+    ),
     "not_learning": (
         run(sees, players={"random": 0.2, "always 'press 1'": 0.25}),
         "the reward in training changes by",
@@ -193,7 +197,10 @@ def test_only_the_cause_is_named(fault):
     assert named - beside.get(fault, set()) == {fault, "not_learning"}
 
 
-@pytest.mark.parametrize("fault", sorted(CASES.keys() - {"reward_unreached", "not_learning"}))
+ALSO_LEARNED = {"reward_unreached", "known_by_heart", "not_learning"}
+
+
+@pytest.mark.parametrize("fault", sorted(CASES.keys() - ALSO_LEARNED))
 def test_a_run_that_has_learned_has_no_fault(fault):
     """The same rollouts, of a run that earns 0.95 of 1."""
     evidence, _ = CASES[fault]

@@ -1,5 +1,7 @@
 """What metrics and evaluations show over training."""
 
+import math
+
 from agentsgym.evaluation.trends import rise, said
 from agentsgym.report.doctor.evidence import Evidence, Signs, has_won, share
 
@@ -11,6 +13,8 @@ _LEAST_ENTROPY, _LEAST_ENTROPY_LEFT = 0.02, 0.1
 _LEAST_MOVED = 0.03
 # A run that learns makes more of its way than the interval of some 100 games is wide.
 _LEAST_WAY = 0.2
+# Held-out tasks differ from those of training by a few percent.
+_LEAST_GAP = 0.3
 
 
 def reference_loses(evidence: Evidence) -> Signs | None:
@@ -87,6 +91,22 @@ def informing_vanishes(evidence: Evidence) -> Signs | None:
                 (f"{line}{share(curve.recent.mean)} in {curve.recent}",), curve.whole.steps
             )
     return None
+
+
+def known_by_heart(evidence: Evidence) -> Signs | None:
+    """Training tasks earn far more than held-out ones."""
+    curve, end = evidence.curve("reward"), evidence.end
+    if curve is None or end is None or "after" not in evidence.evaluations:
+        return None
+    recent = curve.recent
+    gap = recent.mean - end.mean
+    if gap <= max(2 * math.hypot(recent.error, end.error), _LEAST_GAP * abs(recent.mean)):
+        return None
+    line = (
+        f"it earns {recent.mean:.3g} in {recent}, and {end.mean:.3g} ± {2 * end.error:.2g} on "
+        "held-out tasks"
+    )
+    return Signs((line,), recent.steps)
 
 
 def not_learning(evidence: Evidence) -> Signs | None:
