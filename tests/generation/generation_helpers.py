@@ -4,9 +4,11 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import pytest
 import torch
 import transformers
 
+from agentsgym.generation.embedded import kv_cache
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.http import Retries
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
@@ -142,3 +144,11 @@ def drain(engine: Any) -> dict[str, GenerationResult]:
 def ask(engine: Any, batch: list[GenerationRequest]) -> dict[str, GenerationResult]:
     engine.submit(batch)
     return drain(engine)
+
+
+def paged(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> EmbeddedEngine:
+    """The engine with rows of blocks, as on a GPU; one block in sixteen is spare."""
+    monkeypatch.setattr(kv_cache, "_STEP", 0)
+    lay_out = engine._caches._lay_out
+    monkeypatch.setattr(engine._caches, "_lay_out", lambda *, paged: lay_out(paged=True))
+    return engine

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from generation_helpers import VOCABULARY, assert_exact, build_model, drain, play
+from generation_helpers import VOCABULARY, assert_exact, build_model, drain, paged, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,14 +30,6 @@ def gib(blocks: int) -> float:
 def tight(model: Any, tokenizer: Any, blocks: int, capacity: int = 64) -> EmbeddedEngine:
     """An engine that may hold so many blocks, and so has rows of blocks from the first session."""
     return EmbeddedEngine(model, tokenizer, capacity=capacity, cache_gib=gib(blocks))
-
-
-def paged(engine: EmbeddedEngine, monkeypatch: pytest.MonkeyPatch) -> EmbeddedEngine:
-    """The engine with rows of blocks, as on a GPU; one block in sixteen is spare."""
-    monkeypatch.setattr(kv_cache, "_STEP", 0)
-    lay_out = engine._caches._lay_out
-    monkeypatch.setattr(engine._caches, "_lay_out", lambda *, paged: lay_out(paged=True))
-    return engine
 
 
 @settings(max_examples=60, deadline=None)

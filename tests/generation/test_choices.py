@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from generation_helpers import ask, build_model
+from generation_helpers import ask, build_model, paged
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,6 @@ from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 from agentsgym.types.choices import Choices, Walk, trie_of
 from agentsgym.types.supports import Supports, joined_supports
-from generation.test_cache_memory import paged
 
 ENGINES = [EmbeddedEngine, PlainEngine]
 # 9 ends all; "4 5" begins "4 5 6"; after 7 there is no choice.
