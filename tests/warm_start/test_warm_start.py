@@ -22,7 +22,7 @@ from agentsgym.warm_start.lessons import (
     make_lessons,
     normalize,
 )
-from agentsgym.warm_start.new_model import warm_start
+from agentsgym.warm_start.new_model import _apart, warm_start
 from agentsgym.warm_start.settings import WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer as build_tiny_tokenizer
 from helpers import CHATML, CountdownEnv, build_tokenizer, random_llama
@@ -315,6 +315,17 @@ def test_the_best_of_games_that_earn_alike_fills_up_only(chat_tokenizer):
     draw = iter(["bad", "[banana]"] * 64)
     games = GameStream(env, player, tasks[1::2], settings, 0).best(4)
     assert [game.final_reward for game in games] == [0.0] * 4
+
+
+def test_players_are_compared_on_tasks_that_are_not_imitated_if_luck_chooses():
+    """A fifth of ten tasks, in 128 games; all ten where each game is imitated."""
+    tasks = [{"seed": k} for k in range(10)]
+    played, tried = _apart(tasks, True, 0)
+    assert len(played) == 8 and len(tried) == 128
+    assert {task["seed"] for task in tried} == set(range(10)) - {task["seed"] for task in played}
+    played, tried = _apart(tasks, False, 0)
+    assert played == tasks and {task["seed"] for task in tried} == set(range(10))
+    assert _apart(tasks[:4], True, 0)[0] == tasks[:4]  # too few
 
 
 class PayEnv(BankEnv):

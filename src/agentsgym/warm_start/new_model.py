@@ -117,12 +117,10 @@ def _apart(
     """The tasks of the games that are imitated, and those on which the players are compared: others
     if games are chosen `by_luck`, whose outcome can be learned by heart, and there are enough."""
     rng = np.random.default_rng(seed)
-    apart = min(GAMES, len(tasks) // 5) if by_luck else 0
-    order = rng.permutation(len(tasks))
-    tried = [tasks[k] for k in order[:apart]] or tasks
-    return [tasks[k] for k in sorted(order[apart:])], [
-        tried[k] for k in rng.integers(len(tried), size=GAMES)
-    ]
+    apart = rng.permutation(len(tasks))[: min(GAMES, len(tasks) // 5) if by_luck else 0]
+    played = [task for k, task in enumerate(tasks) if k not in apart]
+    tried = [tasks[k] for k in apart] or tasks
+    return played, [tried[k] for k in rng.integers(len(tried), size=GAMES)]
 
 
 def _texts(games: Sequence[Rollout]) -> dict[str, list[str]]:

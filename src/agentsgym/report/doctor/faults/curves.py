@@ -13,7 +13,8 @@ _LEAST_ENTROPY, _LEAST_ENTROPY_LEFT = 0.02, 0.1
 _LEAST_MOVED = 0.03
 # A run that learns makes more of its way than the interval of some 100 games is wide.
 _LEAST_WAY = 0.2
-# Held-out tasks differ from those of training by a few percent.
+# Twelve small games of 300 to 2,000 tasks earned at most 24 % less on held-out tasks; one that was
+# learned by heart 52 % less.
 _LEAST_GAP = 0.3
 
 
