@@ -17,8 +17,6 @@ from agentsgym.generation.vllm import VLLMEngine
 from helpers import CHATML, build_tokenizer, wait_until
 from serve_process import Served, ServeProcess
 
-HTTP = httpx.Client(timeout=60, limits=httpx.Limits(max_connections=None))
-
 
 @pytest.fixture
 def server(folder):
@@ -29,7 +27,7 @@ def server(folder):
 
 def complete(server, number, tokens=8):
     body = {"model": "m", "prompt": [5, number], "max_tokens": tokens, "seed": number}
-    answer = HTTP.post(f"{server.url}/v1/completions", json=body)
+    answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
     return answer.json()["choices"][0]["token_ids"]
 
 

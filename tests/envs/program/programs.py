@@ -1,12 +1,16 @@
 """Programs from functions, and how they call the model."""
 
+from functools import partial
+
 import httpx
 
 from agentsgym.envs.program.env import ProgramEnv
 from chat_tokenizers import template, tokenizer_for
 
 TOKENIZER = tokenizer_for(template("qwen2_5"), "<|im_end|>")
-HTTP = httpx.Client(timeout=60, limits=httpx.Limits(max_connections=None))
+# A connection for each call: a pool that many threads share closes a connection as expired that
+# another thread was given in the same moment (httpcore; "Bad file descriptor").
+POST = partial(httpx.post, timeout=60, verify=False)
 CALL = (
     'curl -s $OPENAI_BASE_URL/chat/completions -H "Authorization: Bearer $OPENAI_API_KEY" '
     '-d \'{"model": "any", "messages": [{"role": "user", "content": "Go?"}]}\' > /dev/null; '
@@ -23,9 +27,9 @@ def program(function, tokenizer=TOKENIZER, **config):
     return Program(tokenizer, config)
 
 
-def ask(client, text, over=HTTP):
+def ask(client, text, post=POST):
     """Call the model with plain HTTP, the key in the header; the answer's text."""
-    answer = over.post(
+    answer = post(
         f"{client.base_url}/chat/completions",
         json={"model": "any", "messages": [{"role": "user", "content": text}]},
         headers={"Authorization": f"Bearer {client.api_key}"},
