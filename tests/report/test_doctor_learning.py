@@ -267,6 +267,14 @@ def test_a_constant_action_that_earns_as_much_is_named():
     assert "not_learning" not in found(run(sees, after=0.7, players={"always 'a'": 0.65}))
 
 
+def test_what_the_best_player_earns_says_when_a_run_is_solved():
+    """0.25 is all that can be had: certain actions are the goal then."""
+    gone = {"entropy": lambda step: 1.0 if step < STEPS / 2 else 0.001}
+    assert "entropy_gone" in found(run(sees, reference=None, **gone))
+    players = {"optimal": 0.26, "always 'a'": 0.1}
+    assert "entropy_gone" not in found(run(sees, reference=None, players=players, **gone))
+
+
 def test_all_that_is_shared_with_what_was_read():
     """Two texts, each with its own action: ln 2 of ln 2 nats; by chance about none of 200 pairs."""
     known = dependence([[(t, t) for t in "ab" * 100]])

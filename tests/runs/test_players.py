@@ -61,3 +61,23 @@ def test_one_that_waits_for_others_is_not_played(requests):
 def test_actions_that_the_model_never_says_are_not_tried(requests):
     earned = simple_players(Coin(), requests, played(Coin(), requests, ["tails"] * 128), 0)
     assert set(earned) == {"random", "always 'tails'"}
+
+
+class Solved(Coin):
+    """Says what falls, so its best player wins always."""
+
+    def _format_prompt(self, state, step):
+        return f"It will be {state}."
+
+    def optimal_agent(self):
+        return ScriptedAgent(lambda messages: messages[-1]["content"].split()[-1].rstrip("."))
+
+
+def test_the_best_player_plays_where_no_reference_is_known(monkeypatch):
+    requests = rollout_requests(list(Solved().get_eval_dataset()), 128)
+    said = ["tails"] * 128
+    earned = simple_players(Solved(), requests, played(Solved(), requests, said), 0)
+    assert earned["optimal"] == 1.0 and set(earned) == {"random", "optimal", "always 'tails'"}
+    monkeypatch.setattr(Solved, "reference_score", lambda self, task: 1.0)
+    known = simple_players(Solved(), requests, played(Solved(), requests, ["tails"] * 128), 0)
+    assert "optimal" not in known

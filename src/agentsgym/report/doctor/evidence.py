@@ -12,6 +12,7 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
 from agentsgym.evaluation.trends import Curve, Part
 from agentsgym.report.stored import Contents, Source, groups, spread
+from agentsgym.runs.players import OPTIMAL
 from agentsgym.types import Rollout
 
 
@@ -143,9 +144,10 @@ class Evidence:
 
     @property
     def reference(self) -> float | None:
-        """The reference player's mean reward on the held-out tasks."""
+        """The reference player's mean reward on the held-out tasks, or that of the environment's
+        best player on some of them."""
         known = [one.reference for one in self.evaluations.values() if one.reference is not None]
-        return known[0] if known else None
+        return known[0] if known else self.players.get(OPTIMAL)
 
     @cached_property
     def highest(self) -> float | None:
