@@ -17,7 +17,7 @@ from agentsgym.generation.embedded import answers
 from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 from agentsgym.types.choices import Choices, Walk, trie_of
-from agentsgym.types.supports import Supports, joined_supports
+from agentsgym.types.supports import Supports, joined_supports, mask_of
 
 ENGINES = [EmbeddedEngine, PlainEngine]
 # 9 ends all; "4 5" begins "4 5 6"; after 7 there is no choice.
@@ -39,8 +39,8 @@ def expected(model, result, context=(1, 2, 3), temperature=1.0):
     values = []
     for k, token in enumerate(result.token_ids):
         own = logits[len(context) + k - 1]
-        options = known.get(k, np.arange(len(own)))
-        values.append(float(own[token] - torch.logsumexp(own[torch.tensor(options.tolist())], 0)))
+        among = own[mask_of(known[k], len(own))] if k in known else own
+        values.append(float(own[token] - torch.logsumexp(among, 0)))
     return values
 
 

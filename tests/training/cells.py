@@ -8,7 +8,7 @@ import torch
 
 from agentsgym.training.loss.batch import make_rollouts
 from agentsgym.types.choices import Choices
-from agentsgym.types.supports import Supports
+from agentsgym.types.supports import Supports, compact, is_wide, mask_of
 from helpers import CountdownEnv
 from of_rows import Drawn, episode_of, rollout_of, step_of, with_logprobs
 from training import reference
@@ -52,14 +52,28 @@ def random_rollouts(number, vocabulary, seed=0, rows=(1, 2)):
 
 def random_supports(rollout, vocabulary, seed):
     """For the first token of an answer, and three of four others, the ids that it was chosen from:
-    one to six of them. (TRL's head, which scores rows without any, computes in float32.)"""
-    draw, sets = random.Random(seed), []
+    one to six of them, or in one of four all but some, which may be those of the token before.
+    (TRL's head, which scores rows without any, computes in float32.)"""
+    draw, sets, lacks = random.Random(seed), [], []
     for _, acts, stop in rollout.at.tolist():
         for place in range(acts, stop):
             others = draw.sample(range(vocabulary), draw.choice([0, 0, 1, 5]))
-            if draw.random() < 0.75 or place == acts:
+            if draw.random() < 0.25:
+                lacks = draw.choice([lacks, draw.sample(range(vocabulary), 6)])
+                mask = np.ones(vocabulary, np.bool_)
+                mask[[n for n in lacks if n != rollout.token_ids[place]]] = False
+                sets.append((place, compact(mask)))
+            elif draw.random() < 0.75 or place == acts:
                 sets.append((place, sorted({int(rollout.token_ids[place]), *others})))
     return Supports.of(sets)
+
+
+def known_ids(supports, vocabulary):
+    """The ids of each token that has a support, or the answers, as lists."""
+    return {
+        t: np.flatnonzero(mask_of(ids, vocabulary)).tolist() if is_wide(ids) else ids.tolist()
+        for t, ids in supports
+    }
 
 
 def random_wholes(rollout, vocabulary, seed):
@@ -143,7 +157,7 @@ class Cell:
                 one = replace(one, supports=draw(one, model.config.vocab_size, seed))
             logprobs = []
             for row in one.rows:
-                known = {t: ids.tolist() for t, ids in row.supports}
+                known = known_ids(row.supports, model.config.vocab_size)
                 with torch.no_grad():
                     own = reference.log_probabilities(
                         model, row.token_ids.tolist(), supports=known
@@ -197,7 +211,7 @@ class Cell:
                         self.old[number].tolist() if self.off_policy else None,
                         self.ref[number].tolist(),
                         self.teacher[number].tolist(),
-                        {t: ids.tolist() for t, ids in row.supports},
+                        known_ids(row.supports, self.model.config.vocab_size),
                     )
                 )
                 number += 1

@@ -25,7 +25,7 @@ from agentsgym.training.loss.logprobs import Scorer
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.rows import Flags
-from agentsgym.types.supports import Supports
+from agentsgym.types.supports import Supports, mask_of
 
 
 class GenerationAdvantages:
@@ -206,9 +206,8 @@ def _chances(options: Options, logits: torch.Tensor, supports: Supports) -> Choi
     the step's tokens were chosen from."""
     for place, ids in supports:
         if place < len(logits):
-            among = logits[place, ids.tolist()]
-            logits[place] = -torch.inf
-            logits[place, ids.tolist()] = among
+            outside = torch.from_numpy(~mask_of(ids, logits.shape[1])).to(logits.device)
+            logits[place] = logits[place].masked_fill(outside, -torch.inf)
     totals = torch.logsumexp(logits, dim=-1)
     return tuple(
         dict(zip(tokens, (own[tokens] - total).exp().tolist(), strict=True))

@@ -19,7 +19,7 @@ import torch
 from agentsgym.generation.sampling import as_seed, sample, uniforms, widest
 from agentsgym.types import SamplingParams
 from agentsgym.types.rows import Ints
-from agentsgym.types.supports import Ids
+from agentsgym.types.supports import Ids, compact, mask_of
 
 
 def _column(fill: Any, dtype: Any = np.int64) -> Any:
@@ -147,12 +147,13 @@ def sample_tokens(
     columns: Ids | None = None,
 ) -> Sampled:
     """Sample a token for each of `rows` [n] from `logits` [n, vocab]; `allowed` are the ids that
-    may be sampled for each, None for all of them. With `columns` [m], ascending, there are logits
-    [n, m] of these ids only, and each row may sample some only."""
+    may be sampled for each, which may be `compact`, None for all of them. With `columns` [m],
+    ascending, there are logits [n, m] of these ids only, and each row may sample some only."""
     if columns is not None:
         own = [np.searchsorted(columns, ids).astype(np.int32) for ids in allowed if ids is not None]
         among = sample_tokens(table, rows, logits, own)
-        chosen = [columns[ids] for ids in among.supports if ids is not None]
+        size = len(columns)
+        chosen = [columns[mask_of(ids, size)] for ids in among.supports if ids is not None]
         return Sampled(columns[among.ids].astype(np.int64), among.logprobs, chosen)
     noise = _on(logits.device, noise_of(table, rows))
     if any(ids is not None for ids in allowed):
@@ -163,7 +164,7 @@ def sample_tokens(
         left = kept.cpu().numpy()
         supports = supports or [None] * len(rows)
         for i in np.flatnonzero(truncates(table, rows)):
-            supports[i] = np.flatnonzero(left[i]).astype(np.int32)
+            supports[i] = compact(left[i])
     return Sampled(ids.cpu().numpy(), logprobs.cpu().numpy(), supports)
 
 
@@ -176,9 +177,8 @@ def _among(logits: torch.Tensor, allowed: Sequence[Ids | None]) -> torch.Tensor:
     """The logits with -inf for ids that are not allowed."""
     some = [(i, ids) for i, ids in enumerate(allowed) if ids is not None]
     outside = np.zeros(logits.shape, np.bool_)
-    outside[[i for i, _ in some]] = True
     for i, ids in some:
-        outside[i, ids] = False
+        outside[i] = ~mask_of(ids, outside.shape[1])
     return logits.masked_fill(torch.from_numpy(outside).to(logits.device), -torch.inf)
 
 

@@ -26,7 +26,7 @@ from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import GenerationRequest
 from agentsgym.types.choices import Choices, trie_of
 from agentsgym.types.rows import Ints
-from agentsgym.types.supports import Ids, Supports
+from agentsgym.types.supports import Ids, Supports, is_wide
 
 
 class EmbeddedEngine(InProcessEngine):
@@ -219,6 +219,6 @@ class EmbeddedEngine(InProcessEngine):
 
 
 def _columns(allowed: Sequence[Ids | None]) -> Ids | None:
-    """The ids that some row may sample, ascending, if each may sample some only."""
-    some = [ids for ids in allowed if ids is not None]
+    """The ids that some row may sample, ascending, if each may sample few only."""
+    some = [ids for ids in allowed if ids is not None and not is_wide(ids)]
     return np.unique(np.concatenate(some)) if some and len(some) == len(allowed) else None

@@ -21,7 +21,7 @@ class WholeRow:
 
     def __init__(self, row: TrainRow) -> None:
         self.row = row
-        chosen = {place: Choices.of_support(ids) for place, ids in row.supports if ids.min() < 0}
+        chosen = {place: Choices.of_support(ids) for place, ids in row.supports if ids[-1] == -1}
         tries = {place: trie_of(choices) for place, choices in chosen.items() if place}
         size, self.length = row.length, row.length + sum(len(t.inner) for t in tries.values())
         self.inputs = np.zeros((2, self.length), np.int64)

@@ -14,7 +14,7 @@ from torch import nn
 from agentsgym.generation.models import without_adapter
 from agentsgym.types import Rollout, Row, StepSpan
 from agentsgym.types.rows import Flags, Floats, Ints, chosen
-from agentsgym.types.supports import NO_SUPPORTS, Supports
+from agentsgym.types.supports import NO_SUPPORTS, Supports, mask_of
 
 STREAMS = ("policy", "reference", "entropy", "teacher")
 """The terms of the loss, each with weights of its own."""
@@ -168,12 +168,16 @@ class Chunk:
     def columns(self, vocabulary: int) -> tuple[Ints, Flags]:
         """The U ids that any token was chosen from, int64, ascending; and for each token those that
         it was not chosen from, bool of shape (P, U)."""
-        at, sizes = self.supports.at, self.supports.sizes
-        whole = len(at) < len(self.position)
+        at, wide = self.supports.at, list(self.supports.wide())
+        whole = len(at) < len(self.position) or wide
         ids = np.arange(vocabulary) if whole else np.unique(self.supports.ids).astype(np.int64)
         outside = np.zeros((len(self.position), len(ids)), np.bool_)
         outside[at] = True
-        outside[np.repeat(at, sizes), np.searchsorted(ids, self.supports.ids)] = False
+        narrow = self.supports.ids >= 0
+        owner, own = np.repeat(at, self.supports.sizes)[narrow], self.supports.ids[narrow]
+        outside[owner, np.searchsorted(ids, own)] = False
+        for places, lacks in wide:
+            outside[places] = ~mask_of(lacks, vocabulary)
         return ids, outside
 
 
