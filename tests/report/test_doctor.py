@@ -66,7 +66,7 @@ unreadable = games(
     lambda g, i: play(g, i, ("blah", f"blah {i}"), reward=float(i % 2), malformed=i > 0)
 )
 cut = games(lambda g, i: play(g, i, (f"Is it {i}", "or"), reward=float(i % 2), truncated=g == 2))
-paid_losses = games(lambda g, i: play(g, i, reward=0.5 + i / 10, win=i == 0))
+paid_losses = games(lambda g, i: play(g, i, reward=0.7 + i / 10, win=i == 0))
 broken = games(
     lambda g, i: play(
         g, i, env=of_mix(g), reward=float(i % 2),

@@ -267,6 +267,13 @@ def test_a_constant_action_that_earns_as_much_is_named():
     assert "not_learning" not in found(run(sees, after=0.7, players={"always 'a'": 0.65}))
 
 
+def test_missing_actions_are_named_until_a_group_plays_the_best():
+    """More than half of the way is made with two of four actions; or at the end each group wins."""
+    evidence = run(two_of_four, after=0.7)
+    assert "actions_missing" in found(evidence)
+    assert "actions_missing" not in found(run(sees, early=two_of_four, after=0.7))
+
+
 def test_what_the_best_player_earns_says_when_a_run_is_solved():
     """0.25 is all that can be had: certain actions are the goal then."""
     gone = {"entropy": lambda step: 1.0 if step < STEPS / 2 else 0.001}

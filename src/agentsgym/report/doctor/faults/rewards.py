@@ -1,7 +1,7 @@
 """What is earned, and what credit the actions get for it."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -16,8 +16,8 @@ from agentsgym.types.rows import chosen
 
 # Of 30 rollouts one in ten that earns otherwise would be seen with 96 %.
 _LEAST_ROLLOUTS = 30
-# A group of 8 plays each of three equally likely combinations with 96 %, each of four with 90 %.
-_COVERED, _FREQUENT, _LEAST_GROUPS = 0.9, 0.05, 10
+# A group of 8 plays each of three equally likely combinations with 96 %, each of six with 77 %.
+_COVERED, _FREQUENT, _LEAST_GROUPS = 0.75, 0.05, 10
 _MOST_LIMITED = 0.5
 _LEAST_CREDITED = 0.01
 # Baselines make signs differ: even one winner in 16 leaves 6 % of one sign.
@@ -43,9 +43,9 @@ def reward_constant(evidence: Evidence) -> Signs | None:
 
 def actions_missing(evidence: Evidence) -> Signs | None:
     """Each group plays what anybody plays (the actions of a rollout, in any order), and the best of
-    a group is not good enough."""
-    sets = evidence.early or evidence.recent
-    groups = [members for one in sets for members in comparable(one)]
+    a group is not good enough, at the end neither."""
+    groups = [m for one in evidence.early or evidence.recent for m in comparable(one)]
+    late = [m for one in evidence.recent for m in comparable(one)] or groups
     played = [[frozenset(s.action for s in actions_of([r])) for r in members] for members in groups]
     every = [actions for members in played for actions in members]
     kinds = {kind for kind in every if every.count(kind) >= _FREQUENT * len(every)}
@@ -53,16 +53,21 @@ def actions_missing(evidence: Evidence) -> Signs | None:
     if len(groups) < _LEAST_GROUPS or not kinds or least is None or reward_constant(evidence):
         return None
     covered = sum(len(kinds & set(members)) for members in played) / len(kinds) / len(groups)
-    best = [max(rollout.final_reward for rollout in members) for members in groups]
-    mean, error = float(np.mean(best)), float(np.std(best)) / math.sqrt(len(best))
-    if covered < _COVERED or mean + 2 * error >= least:
+    best, error = _best_of(groups)
+    if covered < _COVERED or any(b + 2 * e >= least for b, e in map(_best_of, (groups, late))):
         return None
     line = (
         f"{len(frozenset.union(*kinds))} actions are played, and {share(covered)} of their "
-        f"combinations in each of {len(groups)} groups; the best of a group earns {mean:.3g} ± "
+        f"combinations in each of {len(groups)} groups; the best of a group earns {best:.3g} ± "
         f"{2 * error:.2g}, best known play {evidence.reference:.3g}"
     )
     return Signs((line,), steps_of(evidence.recent))
+
+
+def _best_of(groups: Sequence[Group]) -> tuple[float, float]:
+    """The mean reward of the best of each group, and its standard error."""
+    best = [max(rollout.final_reward for rollout in members) for members in groups]
+    return float(np.mean(best)), float(np.std(best)) / math.sqrt(len(best))
 
 
 def episodes_too_short(evidence: Evidence) -> Signs | None:
