@@ -18,11 +18,12 @@ from helpers import random_llama
 from training.cells import NORM, QUICK, Cell, LettersEnv
 
 CELLS = (
-    ("grpo", "token", "rollout"),
-    ("dr_grpo", "rollout", "steps"),
-    ("luspo", "step", "rollout"),
-    ("vespo", "token", "steps"),
+    ("grpo", "token", "rollout", False),
+    ("dr_grpo", "rollout", "steps", True),
+    ("luspo", "step", "rollout", "whole"),
+    ("vespo", "token", "steps", False),
 )
+"""Loss, scope of its ratio, what rows are made of, and whether tokens were chosen from some ids."""
 MASKS = {"icepop": [0.7, 1.4], "dppo": [0.001]}
 """Off-policy masks of the cells."""
 ROLLOUTS = 16
@@ -214,7 +215,7 @@ def ahead(tokenizer, out, processes):
     }
 
 
-def cell(tokenizer, out, processes, accumulation, loss, scope, train_on):
+def cell(tokenizer, out, processes, accumulation, loss, scope, train_on, choosy):
     """Gradient and logs of one window on random rollouts, of which each process has its share."""
     norm = {"loss_norm_tokens": NORM} if loss == "dr_grpo" else {}
     trainer, gradients = train(
@@ -232,7 +233,7 @@ def cell(tokenizer, out, processes, accumulation, loss, scope, train_on):
     )
     size = ROLLOUTS // processes
     first = trainer.accelerator.process_index * size
-    whole = Cell(tiny_model(tokenizer), ROLLOUTS, train_on=train_on)
+    whole = Cell(tiny_model(tokenizer), ROLLOUTS, train_on=train_on, choosy=choosy)
 
     def share(inputs):
         rollouts = whole.for_trainer()["rollouts"][first : first + size]

@@ -63,12 +63,14 @@ def test_they_are_also_when_sampling_is_a_generation_ahead(two, one):
 
 
 @pytest.mark.parametrize(
-    ("number", "loss", "scope", "train_on"),
+    ("number", "loss", "scope", "train_on", "choosy"),
     [(k, *cell) for k, cell in enumerate(learner.CELLS)],
 )
-def test_gradient_truth_with_two_processes(two, one, chat_tokenizer, number, loss, scope, train_on):
+def test_gradient_truth_with_two_processes(
+    two, one, chat_tokenizer, number, loss, scope, train_on, choosy
+):
     model = learner.tiny_model(chat_tokenizer)
-    cell = Cell(model, learner.ROLLOUTS, train_on=train_on)
+    cell = Cell(model, learner.ROLLOUTS, train_on=train_on, choosy=choosy)
     settings = reference.Loss(loss, scope, cap=2.0, norm=NORM, masks=learner.MASKS)
     _, truth = reference.gradient_of(model, cell.for_reference(), settings)
     assert apart(one["cells"][number], truth) < 1e-5
