@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from agentsgym.agents.scripted import RandomAgent
 from agentsgym.credit.table import differ
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row
@@ -30,8 +31,9 @@ _MOST_ROUNDS_WITHOUT = 20  # rounds in which no game passes the filter
 
 class GameStream:
     """Batches of new games, which `agent` plays on randomly drawn tasks when they are needed, the
-    best of `best_of` on each. Each pass over the tasks has a new order. They are played as text;
-    only those that are imitated become tokens of `codec`, at first that of the environment."""
+    best of `best_of` on each; of a random player half of the games begin in the middle. Each pass
+    over the tasks has a new order. They are played as text; only those that are imitated become
+    tokens of `codec`, at first that of the environment."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class GameStream:
         seed: int,
     ) -> None:
         self._env, self.codec = env.with_tokenizer(None), env.codec
+        self._env.trusts_tasks = True  # as `run_trial` does, for the caller's own tasks
         self._agent = agent
         self._tasks = tasks
         self._settings = settings
@@ -52,16 +55,51 @@ class GameStream:
     def best(self, count: int) -> list[Rollout]:
         """`count` games, each the best of `best_of` on its task. The best of games that earn alike
         shows nothing: these fill up what is missing after `_MOST_DRAWS` times as many tasks."""
+        return [best for group in self._groups(count) for best in best_of_groups(group)]
+
+    def _groups(self, count: int) -> list[list[Rollout]]:
         size = self._settings.best_of
-        shows: list[Rollout] = []
-        alike: list[Rollout] = []
+        shows: list[list[Rollout]] = []
+        alike: list[list[Rollout]] = []
         for _ in range(_MOST_DRAWS if size > 1 else 1):
             for group in groups_of(self.play(count, size)):
-                differs = differ(one.final_reward for one in group)
-                (shows if differs else alike).extend(best_of_groups(group))
+                (shows if differ(one.final_reward for one in group) else alike).append(group)
             if len(shows) >= count:
                 break
         return [*shows, *alike][:count]
+
+    def imitated(self, count: int) -> list[Rollout]:
+        """Games to imitate: the best ones, half of them from the middle if their player is random.
+
+        The best whole game is that of a player who knows what the prompt does not say: a lucky
+        guess beats a game that pays for a question. What a question tells is only of use after it,
+        so these games are played on from an action of any number, and are learned from there on.
+        """
+        if self._settings.best_of == 1 or not isinstance(self._agent, RandomAgent):
+            return self.best(count)
+        groups, size = self._groups(-(-count // 2)), self._settings.best_of
+        requests = [
+            RolloutRequest.branch(game, nodes, index, int(self._rng.integers(1 << 62)))
+            for group in groups
+            for game, nodes in self._prefix(group)
+            for index in range(size)
+        ]
+        played = play(requests, self._agent, EnvPool(envs=[self._env]))
+        for start in range(0, len(played), size):
+            live = [one for one in played[start : start + size] if not one.failed]
+            if differ(one.final_reward for one in live):
+                groups.append(live)
+        return [best for group in groups for best in best_of_groups(group)]
+
+    def _prefix(self, group: list[Rollout]) -> list[tuple[Rollout, int]]:
+        """One of a group's games and the number of its answer from which it is played on, if one
+        is long enough: first a number is drawn, then a game, since the long ones are few."""
+        longest = max(len(game.steps) for game in group)
+        if longest < 2:
+            return []
+        nodes = int(self._rng.integers(1, longest))
+        long = [game for game in group if len(game.steps) > nodes]
+        return [(long[int(self._rng.integers(len(long)))], nodes)]
 
     def play(self, count: int, rollouts: int = 1) -> tuple[Rollout, ...]:
         """`rollouts` games on each of `count` tasks. Raises RuntimeError if one fails."""
@@ -91,8 +129,15 @@ class GameStream:
         assert settings.steps is not None and settings.batch_size is not None
         assert codec is not None and settings.epochs is not None
         weight, size = settings.final_weight_at(step, settings.steps), settings.batch_size
-        games = (rerendered(game, codec) for game in self.best(settings.games_per_round))
-        examples = normalize([e for game in games for e in examples_of(game, codec, weight)], size)
+        examples = normalize(
+            [
+                example
+                for game in self.imitated(settings.games_per_round)
+                for whole in [rerendered(replace(game, replayed=0), codec)]
+                for example in examples_of(whole, codec, weight, game.replayed)
+            ],
+            size,
+        )
         for _ in range(settings.epochs):
             order = self._rng.permutation(len(examples)).tolist()
             for start in range(0, len(order), size):

@@ -17,6 +17,8 @@ from agentsgym.types import Rollout, Row
 from agentsgym.types.rows import Ints
 
 Float32s = npt.NDArray[np.float32]
+DRAWN_WEIGHT = 0.25
+"""Weight of the random actions that lead to where a game is played on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +79,19 @@ def _random_keys(keys: Sequence[str], share: float, seed: int) -> set[str]:
     return {keys[number] for number in order[:count]}
 
 
-def examples_of(rollout: Rollout, codec: Codec, final_weight: float = 1.0) -> list[Example]:
+def examples_of(
+    rollout: Rollout, codec: Codec, final_weight: float = 1.0, drawn: int = 0
+) -> list[Example]:
     """One example per row with targets; none for a failed rollout. Targets have weight 1, those of
-    each episode's last action `final_weight`."""
+    each episode's last action `final_weight`, those of its first `drawn` steps `DRAWN_WEIGHT`."""
     if rollout.failed:
         return []
+    placed = [(episode, step) for episode in rollout.episodes for step in episode.steps]
     weights = {
-        (episode.index, number): (not step.unread)
-        * (final_weight if number == len(episode.steps) - 1 else 1.0)
-        for episode in rollout.episodes
-        for number, step in enumerate(episode.steps)
+        (episode.index, step.index): (not step.unread)
+        * (final_weight if step is episode.steps[-1] else 1.0)
+        * (DRAWN_WEIGHT if number < drawn else 1.0)
+        for number, (episode, step) in enumerate(placed)
     }
     examples = [_example(row, weights, codec.turn_end) for row in rollout.rows]
     return [example for example in examples if example.weights.any()]
