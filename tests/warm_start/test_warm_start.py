@@ -1,5 +1,6 @@
 """Warm start: targets worked out by hand, equal seeds, checkpoints, LoRA, when it stops."""
 
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -10,6 +11,7 @@ from test_tiny import SMALL, weights_hash
 
 from agentsgym import MultistepEnv, task_dataset
 from agentsgym.agents import DirectOutputAgent, ScriptedAgent
+from agentsgym.agents.scripted import RandomAgent
 from agentsgym.training.loss.layout import pack
 from agentsgym.types import EngineStats, GenerationResult, Message
 from agentsgym.warm_start.fit import fit, imitate, pad, target_loss
@@ -67,6 +69,8 @@ def test_targets_are_the_agents_tokens_and_the_end_of_its_turns():
         "<|end|>",
     ]
     assert example.weights.tolist() == [0, 0, 0, 1, 1, 0, 0, 0, 3, 3]
+    (example,) = examples_of(rollout, env.codec, drawn=1)
+    assert example.weights.tolist() == [0, 0, 0, 0.25, 0.25, 0, 0, 0, 1, 1]
 
 
 def test_actions_that_cannot_be_read_are_no_targets(chat_tokenizer):
@@ -315,6 +319,47 @@ def test_the_best_of_games_that_earn_alike_fills_up_only(chat_tokenizer):
     draw = iter(["bad", "[banana]"] * 64)
     games = GameStream(env, player, tasks[1::2], settings, 0).best(4)
     assert [game.final_reward for game in games] == [0.0] * 4
+
+
+class AskEnv(MultistepEnv):
+    """A question costs 0.1 and tells which of two words earns 1."""
+
+    def _initialize_episode(self, session_id, task_data):
+        return {"word": ["red", "blue"][task_data["seed"] % 2], "says": "Which?"}
+
+    def _format_prompt(self, state, step):
+        return state["says"]
+
+    def _step_episode(self, session_id, state, action):
+        asks = action == "ask"
+        reward = -0.1 if asks else float(action == state["word"])
+        return {**state, "says": f"It is {state['word']}."}, reward, not asks, {}
+
+    def admissible_actions(self, state):
+        return ["ask", "red", "blue"]
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_games_of_a_random_player_are_also_played_on_after_its_questions(noisy, monkeypatch):
+    """The best of sixteen whole games guesses at once; those that begin after a question show what
+    its answer is good for. Where equal actions are not answered equally there are none."""
+    env = AskEnv(build_tiny_tokenizer(["Which?", "It is red.", "It is blue.", "ask"], 400))
+    settings = NEW.model_copy(update={"best_of": 16})
+    tasks = [{"seed": k} for k in range(8)]
+    stream = GameStream(env, RandomAgent(env, seed=0), tasks, settings, 0)
+    if noisy:
+        count = itertools.count()
+        says = lambda self, state, step: f"{state['says']} {next(count)}"  # noqa: E731
+        monkeypatch.setattr(AskEnv, "_format_prompt", says)
+    games = stream.imitated(40)
+    whole = [game for game in games if not game.replayed]
+    on = [game for game in games if game.replayed]
+    assert len(whole) == 20 and sum(len(game.steps) == 1 for game in whole) >= 18
+    assert (len(on) == 0) if noisy else (len(on) >= 15)
+    for game in on:
+        *asked, last = [step.action for step in game.steps]
+        assert asked == ["ask"] * game.replayed
+        assert last == ["red", "blue"][game.task_data["seed"] % 2]
 
 
 def test_players_are_compared_on_tasks_that_are_not_imitated_if_luck_chooses():
