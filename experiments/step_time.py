@@ -7,7 +7,7 @@ which work at the same time. A synchronous step adds the weights and the learnin
 `max_staleness` of 1 or more, playing and learning take place at once. With an engine that has no
 more places than sessions are open, the parts of playing add up instead (`in_turns`).
 
-docs/scaling.md has the table, made from here (`python scripts/docs_tables.py`), and the sources.
+docs/distributed.md has the table, made from here (`python scripts/docs_tables.py`).
 """
 
 import json
@@ -37,7 +37,14 @@ class Work:
 class Rates:
     """What parts do per second. `sampled`: tokens of one server GPU; `flops` of a learner GPU at
     its peak and `use` the share of it; `env_steps` of a core; `overhead`: CPU seconds of our thread
-    per step; `write` and `read`: bytes per second of the weights' directory."""
+    per step; `write` and `read`: bytes per second of the weights' directory.
+
+    Sources: LLaMA 7B on one H100 with TensorRT-LLM 0.5.0 (docs/source/performance.md of its
+    repository; newer servers are faster); peak of an H100 SXM5
+    (glennklockwood.com/garden/processors/h100); the share of Llama 3's training (arXiv 2407.21783,
+    table 4); a Samsung PM9A3 (heise.de/-4720224); ALFWorld, measured (benchmarks/README.md); our
+    thread, measured with an HTTP server.
+    """
 
     sampled: float = 2230.0
     flops: float = 989.4e12

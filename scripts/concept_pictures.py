@@ -1,16 +1,15 @@
-"""Draw the pictures of docs/concepts.md from the rollouts that the page's own code plays.
+"""Draw the pictures of docs/concepts.md from the rollouts that examples/boxes.py plays.
 
 python scripts/concept_pictures.py
 """
 
-import re
+import runpy
 from collections.abc import Iterable, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs/concepts.md"
 IMAGES = ROOT / "docs/images"
 EXAMPLE = "B"  # the rollout of the first picture
 WIDTH = 760
@@ -46,18 +45,9 @@ STYLE = """
 """
 
 
-def played() -> dict[str, Any]:
-    """The names that the page's code defines."""
-    code = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {}
-    for block in code:
-        exec(block, names)
-    return names
-
-
 def pictures() -> dict[str, str]:
     """File name → SVG of each picture."""
-    names = played()
+    names = runpy.run_path(str(ROOT / "examples/boxes.py"))
     return {
         "concept-tokens.svg": tokens_picture(names),
         "concept-group.svg": group_picture(names),

@@ -18,7 +18,6 @@ from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.report.doctor import FAULTS
 from agentsgym.tokens import inspect_calls
-from agentsgym.tokens.template import REWRITES
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from expectations import RandomPlayer, explored
 from settings_page import settings_page
@@ -27,12 +26,25 @@ ROOT = Path(__file__).parents[1]
 
 
 def environments() -> str:
-    """The environments of the package with their pages and extras."""
-    rows = (
+    """The environments of the package with pages and extras; games of a family share a row."""
+    rows = [
         (f"[`{env.name}`]({env.page}.md)", env.help, f"`{env.extra}`" if env.extra else "")
         for env in BUILTIN.values()
-    )
+        if "/" not in env.name
+    ]
+    for (family, page, extra), games in _families().items():
+        rows.append((f"[`{family}/NAME`]({page}.md)", f"{', '.join(games)}.", f"`{extra}`"))
     return _table(("environment", "what it is", "extra"), rows)
+
+
+def _families() -> dict[tuple[str, ...], list[str]]:
+    """The games of each family, such as those of `TextArena/NAME`, by its name, page and extra."""
+    families: dict[tuple[str, ...], list[str]] = {}
+    for env in BUILTIN.values():
+        family, _, game = env.name.partition("/")
+        if game:
+            families.setdefault((family, env.page, str(env.extra)), []).append(game)
+    return families
 
 
 def environment_pages() -> str:
@@ -109,7 +121,7 @@ def chat_templates() -> str:
     for name, text in _templates().items():
         rows.setdefault(_recorded(_report(text)), []).append(f"`{name}`")
     head = ("template", "plain answers", "answers that think", "a system prompt", "adds")
-    return _table(head, ((", ".join(names), *cells) for cells, names in rows.items()))
+    return _table(head, ((_together(names), *cells) for cells, names in rows.items()))
 
 
 def tool_calls() -> str:
@@ -128,11 +140,19 @@ def tool_calls() -> str:
     for name, check in checks.items():
         if not check.fault:
             read = {(True, True): "yes", (True, False): "one in an answer"}
-            after = REWRITES[check.rewrites] if check.rewrites else "one row"
-            cells = check.families, read.get((check.single, check.several), "no"), after
+            cells = check.families, read.get((check.single, check.several), "no")
+            cells += (check.rewrites or "one row",)
             rows.setdefault(cells, []).append(name)
     head = ("template", "calls as in", "read as written", "call, result, next call")
-    return _table(head, ((", ".join(names), *cells) for cells, names in rows.items()))
+    return _table(head, ((_together(names), *cells) for cells, names in rows.items()))
+
+
+def _together(names: Iterable[str]) -> str:
+    """The names of templates; `x`(`_training`) are x and x_training."""
+    names, both = list(names), "_training`"
+    pairs = {f"{name[:-1]}{both}": f"{name}(`{both})" for name in names}
+    known = {pair: pairs[pair] for pair in names if pair in pairs}
+    return ", ".join(known.get(f"{name[:-1]}{both}", name) for name in names if name not in known)
 
 
 @cache
@@ -173,8 +193,8 @@ def _rows_of(one: RecordedTalk | None) -> str:
         return "the prompt turns thoughts off"
     if one.refused:
         return "refused"
-    reasons = dict.fromkeys(REWRITES[rewrite.reason] for rewrite in one.breaks)
-    return f"{' and '.join(reasons)} ({one.cost:.1f} ×)" if reasons else "one row"
+    reasons = dict.fromkeys(rewrite.reason for rewrite in one.breaks)
+    return f"{', '.join(reasons)} ({one.cost:.1f} ×)" if reasons else "one row"
 
 
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
@@ -183,8 +203,8 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/doctor.md": {"faults": faults},
-    "docs/chat-templates.md": {"chat templates": chat_templates, "tool calls": tool_calls},
-    "docs/scaling.md": {"step times": step_times},
+    "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
+    "docs/distributed.md": {"step times": step_times},
     "docs/credit-reference.md": {
         "reward placements": reward_placements,
         "final rewards": final_rewards,

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -19,20 +19,20 @@ from agentsgym.types.settings import Section
 
 _HEAD = """# Settings
 
-A run is read once from a preset or file and from `KEY=VALUE` on the command line
+A run takes its settings from a preset or a file, and from `KEY=VALUE` on the command line
 (`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). An unknown key, a value
-of another type, NaN, or a value outside its range is refused before anything is loaded, with the
-key, the value and what is allowed. Lists may be one text. This page is made by
-`python scripts/docs_tables.py`.
+of another type, NaN, or a value outside its range is refused before anything is loaded; the error
+names the key, the value and what is allowed. A list may be written as one text. The second column
+has the default last. `python scripts/docs_tables.py` makes this page.
 """
 _TRAIN = """
 ## train
 
-`GRPOEnvConfig` is TRL's `GRPOConfig` with these settings of ours: keywords in Python, `train.NAME`
-in a run, options and YAML of `TrlParser(GRPOEnvConfig)`. In Python `engine` and `ray` are fields,
-too: `GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. In a run the sections
-`engine` and `ray` are beside `train`; `seed`, `output_dir`, the precision (`model.dtype`) and the
-chat template (`model.chat_template`) have their places there, too.
+`GRPOEnvConfig` is TRL's `GRPOConfig` with the settings below: keywords in Python, `train.NAME` in a
+run, options and YAML of `TrlParser(GRPOEnvConfig)`. In Python `engine` and `ray` are fields too:
+`GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. A run has sections for them
+beside `train`, and other places for `seed`, `output_dir`, the precision (`model.dtype`) and the
+chat template (`model.chat_template`).
 """
 _TRL = """
 ## TRL's settings
@@ -42,57 +42,35 @@ All other settings of TRL's `GRPOConfig` work as in TRL. Its unit is a rollout:
 batches of them, and `num_generations` is the number of rollouts of a task. `temperature` is that of
 training, `data_seed` (None: `seed`) orders the tasks, a checkpoint due within a generation is made
 at its end, `metric_for_best_model` is the reward if it is None, and `scale_rewards` belongs to the
-estimator `grpo`. A refused one may only keep its default. A
-setting that has an effect only with others is refused without them.
+estimator `grpo`. Some settings need others; without these they are refused:
 
-| setting | | |
-|---|---|---|
+| setting | works |
+|---|---|
 """
+_REFUSED = "\nRefused with an error that names the way that works, unless they keep their default: "
+_NO_EFFECT = "\nWithout effect: "
 _ARGUMENTS = """
 `GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` as TRL's
-trainer does, and none of `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func` and
-`environment_factory`: environments play and reward.
+trainer does. It takes none of `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func`
+and `environment_factory`, because environments play and reward.
 """
-_TABLE = "\n| setting | value | default | |\n|---|---|---|---|\n"
+_TABLE = "\n| setting | value; default | |\n|---|---|---|\n"
 
-_NO_PREDICTIONS = "an evaluation plays tasks: there are no predictions and no labels"
-_TASKS = "tasks are drawn by the number of their generation"
-_OWN_SCRIPTS = "for scripts of your own; call trainer.train(resume_from_checkpoint=...)"
-
-_WITHOUT_MEANING: dict[str, str] = {
-    "use_cache": "the embedded engine keeps a cache of its own and the loss needs none; only the "
-    "saved model's configuration shows it",
-    "dataloader_drop_last": "an incomplete last generation is always left out",
-    "length_column_name": "rows hold tasks, which have no length",
-    **dict.fromkeys(
-        ("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"), _TASKS
-    ),
-    **dict.fromkeys(("dataloader_prefetch_factor", "ignore_data_skip"), _TASKS),
-    "ds3_gather_for_generation": "no engine generates on a model that ZeRO-3 spread",
-    "average_tokens_across_devices": "loss weights are always counted over all processes",
-    "include_num_input_tokens_seen": "the log has tokens_read and distinct_tokens",
-    "pad_to_multiple_of": "rows that share a prefix are packed, others padded to the longest",
-    "log_multimodal": "environments are made of text",
-    "per_device_eval_batch_size": "an evaluation plays all its tasks; engine.capacity bounds how "
-    "many at once",
-    **dict.fromkeys(
-        ("prediction_loss_only", "eval_do_concat_batches", "eval_use_gather_object"),
-        _NO_PREDICTIONS,
-    ),
-    **dict.fromkeys(
-        ("eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics", "label_names"),
-        _NO_PREDICTIONS,
-    ),
-    **dict.fromkeys(("do_train", "do_eval", "do_predict", "resume_from_checkpoint"), _OWN_SCRIPTS),
-    "local_rank": "the launcher says it",
-}
-"""TRL's settings that have no effect, and why."""
+_WITHOUT_EFFECT = """
+use_cache dataloader_drop_last length_column_name dataloader_num_workers dataloader_pin_memory
+dataloader_persistent_workers dataloader_prefetch_factor ignore_data_skip ds3_gather_for_generation
+average_tokens_across_devices include_num_input_tokens_seen pad_to_multiple_of log_multimodal
+per_device_eval_batch_size prediction_loss_only eval_do_concat_batches eval_use_gather_object
+eval_accumulation_steps include_for_metrics batch_eval_metrics label_names do_train do_eval
+do_predict resume_from_checkpoint local_rank
+"""
 
 
 def settings_page() -> str:
     """The whole page, as Markdown."""
     parts = [_HEAD, *_sections(RunConfig, ""), _TRAIN + _TABLE + "\n".join(_own_rows()) + "\n"]
-    return "".join([*parts, _TRL + "\n".join(_trl_rows()) + "\n", _ARGUMENTS])
+    parts += [_TRL + "\n".join(_trl_rows()) + "\n", _REFUSED + _names(REFUSED), _NO_EFFECT]
+    return "".join([*parts, _names(_WITHOUT_EFFECT.split()), _ARGUMENTS])
 
 
 def _sections(kind: type[Section], prefix: str) -> Iterator[str]:
@@ -121,7 +99,8 @@ def _section_of(annotation: Any) -> type[Section] | None:
 def _row(name: str, field: FieldInfo, more: str = "") -> str:
     allowed = _value(field.annotation, field.metadata)
     default = "" if field.is_required() else _default(field.get_default(call_default_factory=True))
-    return _line(f"`{name}`", allowed, default, _text(field.description) + more)
+    shown = "; ".join(text for text in (allowed, default) if text)
+    return _line(f"`{name}`", shown, _text(field.description) + more)
 
 
 def _own_rows() -> Iterator[str]:
@@ -133,15 +112,21 @@ def _own_rows() -> Iterator[str]:
 
 
 def _trl_rows() -> Iterator[str]:
-    names = [field.name for field in dataclasses.fields(GRPOConfig)]
-    tables = {"used": BELONGS_TO, "refused": REFUSED, "without meaning": _WITHOUT_MEANING}
-    for verdict, table in tables.items():
-        why: dict[str, list[str]] = {}
-        for name in names:
-            if name in table:
-                why.setdefault(table[name], []).append(f"`{name}`")
-        for reason, alike in why.items():
-            yield _line(", ".join(alike), verdict, reason)
+    """What works with other settings only, those that need the same ones in one row."""
+    alike: dict[str, list[str]] = {}
+    for name in _of_trl(BELONGS_TO):
+        alike.setdefault(BELONGS_TO[name], []).append(name)
+    for needed, names in alike.items():
+        yield _line(", ".join(f"`{name}`" for name in names), needed)
+
+
+def _names(known: Container[str]) -> str:
+    return ", ".join(f"`{name}`" for name in _of_trl(known)) + ".\n"
+
+
+def _of_trl(known: Container[str]) -> list[str]:
+    """Those of TRL's settings that are among these, in TRL's order."""
+    return [field.name for field in dataclasses.fields(GRPOConfig) if field.name in known]
 
 
 _KINDS = {bool: "true, false", int: "integer", float: "number", str: "text", dict: "mapping"}

@@ -24,7 +24,7 @@ def _script():
 docs_tables = _script()
 
 
-SLOW = {"docs/chat-templates.md"}  # renders with every template of TRL
+SLOW = {"docs/tokens.md"}  # renders with every template of TRL
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The arithmetic of docs/scaling.md, against numbers that can be worked out by hand."""
+"""The arithmetic of docs/distributed.md, against numbers that can be worked out by hand."""
 
 import sys
 from pathlib import Path

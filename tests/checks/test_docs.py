@@ -24,22 +24,19 @@ ELSEWHERE = {
     "docs/integrations/openenv.md",
     "docs/recipes.md",
     "docs/run-directory.md",
-    "docs/run-files.md",
     "docs/tokens.md",
     "docs/warm-start.md",
 }
 PAGES = sorted({one.page for one in page_blocks.blocks() if one.language == "python"} - ELSEWHERE)
-# Page → the module of the extra that it needs.
+# Page → the modules of the extras that it needs.
 NEEDS = {
-    "docs/engines.md": "aiohttp",
-    "docs/environments/alfworld.md": "alfworld",
-    "docs/environments/gymnasium.md": "gymnasium",
-    "docs/environments/textarena.md": "textarena",
-    "docs/environments/textworld.md": "textworld",
-    "docs/integrations/inspect.md": "inspect_ai",
-    "docs/tools.md": "mcp",
+    "docs/engines.md": ("aiohttp",),
+    "docs/environments/text-adventures.md": ("alfworld", "textworld"),
+    "docs/environments/textarena.md": ("textarena", "gymnasium"),
+    "docs/integrations/verifiers.md": ("inspect_ai",),
+    "docs/tools.md": ("mcp",),
 }
-SLOW = {"docs/environments/alfworld.md", "docs/environments/textworld.md"}  # they make games
+SLOW = {"docs/environments/text-adventures.md"}  # it makes games
 # Games that were recorded: the page says with which settings, its code plays another one.
 RECORDED = {*SLOW, "docs/environments/twenty-questions.md"}
 
@@ -53,7 +50,7 @@ def _names_registered_here_are_forgotten(monkeypatch):
     "page", [pytest.param(p, marks=pytest.mark.slow) if p in SLOW else p for p in PAGES]
 )
 def test_snippets_run_and_transcripts_are_true(page, monkeypatch, tmp_path):
-    if module := NEEDS.get(page):
+    for module in NEEDS.get(page, ()):
         pytest.importorskip(module, reason=f"needs the extra with {module}")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))

@@ -125,7 +125,7 @@ def test_the_examples_are_what_axolotl_accepts(load, name, tmp_path):
 
 
 def test_the_file_on_the_page_is_what_axolotl_accepts(load, tmp_path):
-    page = (EXAMPLES.parents[1] / "docs/integrations/axolotl.md").read_text()
+    page = (EXAMPLES.parents[1] / "docs/integrations/trl.md").read_text()
     (block,) = re.findall(r"```yaml\n(base_model:.*?)```", page, re.DOTALL)
     config = yaml.safe_load(block)
     here = {"output_dir": str(tmp_path), "base_model": "builtin:quickstart"}

@@ -1,4 +1,4 @@
-"""docs/run-files.md names every key that a run writes, and no other."""
+"""docs/run-directory.md names every key that a run writes, and no other."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from agentsgym.runs import load_config, train_run
 from agentsgym.runs.files import RunDirectory
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "run-files.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "run-directory.md").read_text(encoding="utf-8")
 SOURCES = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
 
 

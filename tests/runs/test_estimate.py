@@ -71,6 +71,22 @@ def test_the_reference_of_kl_and_the_copy_that_is_sampled_are_counted(path):
     assert memory["copies"] == memory["cache"] == 0
 
 
+@pytest.mark.parametrize(
+    ("distributed", "divided"),
+    [
+        ("ddp", ()),
+        ("zero2", ("optimizer", "gradients")),
+        ("fsdp2", ("weights", "optimizer", "gradients")),
+    ],
+)
+def test_processes_divide_what_they_share(path, distributed, divided):
+    config = run(path, engine={"urls": ["http://a:1"]}, distributed=distributed)
+    alone, shared = estimate_run(config), estimate_run(config, processes=4)
+    for what in ("weights", "optimizer", "gradients", "activations"):
+        assert shared.memory[what] == alone.memory[what] // (4 if what in divided else 1)
+    assert shared.rollouts == 4 * alone.rollouts
+
+
 def test_the_warm_start_of_a_pretrained_model_has_larger_chunks(path):
     plain = run(path, train={"max_rollout_tokens": 512, "max_tokens_per_forward": 1024})
     warm = plain.model_copy(update={"warm_start": WarmStartSettings(source="teacher")})

@@ -30,7 +30,7 @@ eval: {rollouts: 8}
 )
 def tracked(request, workplace, invoke, agentsgym, monkeypatch):
     """A run that reports to one tracker: (its name, the directory of its store, that of the run).
-    The environment variables are those of docs/trackers.md."""
+    The environment variables are those of docs/viewer.md."""
     store = workplace / "store"
     store.mkdir()
     for name, value in {
@@ -58,7 +58,7 @@ OTHERS += ("total_flos", "profiling/Time taken", "Time taken")
 
 
 def in_tracker(name, tracker):
-    """A name of metrics.jsonl in a tracker; docs/trackers.md has the rule."""
+    """A name of metrics.jsonl in a tracker; docs/viewer.md has the rule."""
     if tracker == "mlflow":
         return name
     return f"eval/{name[5:]}" if name.startswith("eval_") else f"train/{name}"

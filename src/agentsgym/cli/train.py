@@ -136,12 +136,12 @@ def train(
         raise fail("--restart belongs to --resume", BAD_USAGE)
     how = Resume(resume, restart, trust)
     config = _config(arguments or [], how, from_scratch, output)
-    if estimate:
-        _print_estimate(config)
-        return
     if machines > 1 and not dry_run:
         raise fail("--machines belongs to --dry-run; accelerate launch starts several", BAD_USAGE)
     launch = Launch(processes or processes_started(), machines)
+    if estimate:
+        _print_estimate(config, launch)
+        return
     if launch.processes > 1 and processes_started() == 1:
         if dry_run:
             part("dry_run").check_launch(config, launch)
@@ -269,14 +269,14 @@ def _show_findings(summary: Summary, config: RunConfig) -> None:
     )
 
 
-def _print_estimate(config: RunConfig) -> None:
-    estimate = part("estimate").estimate_run(config)
+def _print_estimate(config: RunConfig, launch: Launch) -> None:
+    estimate = part("estimate").estimate_run(config, launch.processes)
     out.print(
         f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, of which "
         f"{_count(estimate.trained)} are trained\n"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("memory")
+    table.add_column("memory of a process" if launch.processes > 1 else "memory")
     table.add_column(justify="right", no_wrap=True)
     for what, value in estimate.memory.items():
         if value:
@@ -306,4 +306,4 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     for remark in remarks:
         out.print(shown(remark))
     with suppress(ConfigError):  # it is among the remarks
-        _print_estimate(config)
+        _print_estimate(config, launch)

@@ -43,7 +43,7 @@ WARM_PIECES = 1700
 BEST_OF = 16
 """Games of a random or careless teacher, the best of which is imitated. Paid games alone rescued
 Explore's hardest starts: after a look, such a game shows how its answer is used
-(docs/results/explore-hard-starts.md)."""
+(docs/results/explore.md)."""
 RATE, RATE_OF_LINES = 3e-4, 1e-3
 """Learning rates of RL for a model that begins with induction heads, and for one whose tokens are
 lines."""

@@ -13,9 +13,10 @@ With N weights of which N' are trained, all in bytes:
                  keys and values that a row gathers from its path count as their share of a token
     cache        keys and values of the tokens that the embedded engine holds
 
-The peak has what sampling or what the update needs besides weights, copies and optimizer. It is
-that of a process which trains alone. Libraries, the kernels that a CPU compiles for 16 bits (about
-1 GB) and an engine outside the process are not counted.
+The peak has what sampling or what the update needs besides weights, copies and optimizer. Several
+processes divide among them what `distributed` names. Buffers of their traffic, layers that FSDP2
+gathers, libraries, the kernels that a CPU compiles for 16 bits (about 1 GB) and an engine outside
+the process are not counted.
 """
 
 from dataclasses import dataclass
@@ -43,13 +44,15 @@ _HARDWARE = ("tf32", *SHARING)
 _FIRST_PROMPT, _OBSERVED = 256, 32
 _MOST_LAYERS = 1000
 _QUANTIZED = {"4bit": 0.5, "8bit": 1.0}  # bytes per weight
+_DIVIDED = {"ddp": (), "zero2": ("optimizer", "gradients")}
+_DIVIDED["fsdp2"] = ("weights", *_DIVIDED["zero2"])
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Weights of the model and those that are trained, the memory of one process in bytes by what
-    needs it (`peak`: the most that is needed at once), and the rollouts of an optimizer step with
-    the most tokens of one; `guessed` says that no setting bounds these."""
+    needs it (`peak`: the most that is needed at once), and the rollouts of an optimizer step of all
+    processes with the most tokens of one; `guessed` says that no setting bounds these."""
 
     parameters: int
     trained: int
@@ -59,9 +62,9 @@ class Estimate:
     guessed: bool
 
 
-def estimate_run(config: RunConfig) -> Estimate:
-    """Estimate a run; no weights are loaded. Raises ConfigError if the settings are wrong or the
-    model's config.json cannot be read."""
+def estimate_run(config: RunConfig, processes: int = 1) -> Estimate:
+    """Estimate a run in that many processes; no weights are loaded. Raises ConfigError if the
+    settings are wrong or the model's config.json cannot be read."""
     config = resolved(config, Progress())
     settings = train_settings(on_any_machine(config))
     model = model_shape(config)
@@ -71,6 +74,7 @@ def estimate_run(config: RunConfig) -> Estimate:
         trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     tokens = settings.max_rollout_tokens or _guess(config, settings)
     needs = _needs(config, settings, tokens, model.config, size, trained)
+    needs |= {what: needs[what] // processes for what in _DIVIDED[config.distributed]}
     always = needs["weights"] + needs["copies"] + needs["optimizer"]
     needs["peak"] = always + max(needs["gradients"] + needs["activations"], needs["cache"])
     micro = settings.per_device_train_batch_size
@@ -78,7 +82,7 @@ def estimate_run(config: RunConfig) -> Estimate:
         parameters=size,
         trained=trained,
         memory=needs,
-        rollouts=micro * settings.gradient_accumulation_steps,
+        rollouts=micro * settings.gradient_accumulation_steps * processes,
         tokens=tokens,
         guessed=settings.max_rollout_tokens is None,
     )

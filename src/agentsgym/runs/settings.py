@@ -184,14 +184,13 @@ class RunConfig(Section):
     )
     checkpoint_seconds: Positive = Field(
         default=180.0,
-        description="A checkpoint is saved at the next generation boundary after that time, less "
-        "often where saving takes more than a tenth of it; train.save_strategy: no, none.",
+        description="Time between checkpoints, longer where saving takes more than a tenth of it. "
+        "train.save_strategy: no saves none.",
     )
     distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
         default="ddp",
-        description="How several processes hold the model: each the whole (ddp), with the "
-        "optimizer split over them by DeepSpeed (zero2), or the model split too (fsdp2, with "
-        "servers).",
+        description="What several processes divide: nothing (ddp), optimizer and gradients with "
+        "DeepSpeed (zero2), or the weights, too (fsdp2, with servers).",
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         default=None,

@@ -94,9 +94,8 @@ class TrainSettings(Section):
 
     advantage_estimator: str = setting(
         "grpo",
-        "How credit is assigned: "
-        + "; ".join(f"'{e.name}', {e.help}" for e in ESTIMATORS.values())
-        + "; or the dotted path of a function.",
+        f"How credit is assigned: {', '.join(ESTIMATORS)} (docs/credit.md says what each pays), or "
+        "the dotted path of a function.",
     )
     advantage_options: Options = setting(dict, "Options of the estimator, or JSON of them.")
     scale_step_rewards: Literal["none", "batch"] = setting(
@@ -121,14 +120,12 @@ class TrainSettings(Section):
     sampler_cap: Positive = setting(2.0, "See sampler_correction.")
     off_policy_masks: Bounds = setting(
         dict,
-        "What has weight 0 in the policy loss because policy and sampler are too far "
-        "apart there: masks with their bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON "
-        "of them. docs/credit-reference.md has the table.",
+        "Masks that leave tokens far from their sampler out of the policy loss, with bounds, such "
+        "as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON of them (docs/credit-reference.md).",
     )
     train_truncated_actions: bool = setting(
         True,
-        "Whether actions that the token cap cut off carry loss. If not, they are mere "
-        "context: in no loss, KL, entropy bonus or denominator.",
+        "Whether actions that the token cap cut off carry loss. If not, they are context.",
     )
     zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = setting(
         "keep",
@@ -140,9 +137,9 @@ class TrainSettings(Section):
     max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
     curriculum: Text | None = setting(
         None,
-        "A key of `task_data`, such as `family`, whose values divide the training "
-        "tasks into kinds: more tasks are drawn of those whose groups have signal. 'task': each "
-        "task is a kind of its own. None: an epoch takes each task once.",
+        "A key of `task_data`, such as `family`, whose values divide the training tasks into "
+        "kinds: kinds whose groups have signal are drawn more often. 'task': each task is a kind. "
+        "None: an epoch takes each task once.",
     )
     teacher_model: Text | None = setting(
         None,
@@ -174,18 +171,16 @@ class TrainSettings(Section):
     )
     max_tokens_per_forward: Count = setting(
         16384,
-        "Tokens in one forward pass of the loss, a prefix that its rows share once, and what each "
-        "row gathers of it as their share; bounds memory.",
+        "Tokens in one forward pass of the loss, with a shared prefix counted once. It bounds "
+        "memory.",
     )
     loss_norm_tokens: Count | None = setting(
         None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."
     )
     max_staleness: CountOrZero = setting(
         0,
-        "Up to how many generations sampling may be ahead of learning; no rollout is "
-        "older. 0: each generation is sampled and then learned from. More needs an engine that "
-        "samples beside the optimizer, such as a launched server; sampler_correction corrects the "
-        "ratio of what is older.",
+        "How many generations sampling may be ahead of learning. Above 0 it needs an engine that "
+        "samples beside the optimizer, such as a launched server (docs/distributed.md).",
     )
     min_signal_share: Share = setting(
         0.02,

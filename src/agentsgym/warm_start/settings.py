@@ -69,9 +69,8 @@ _LEAST_INDUCTION_WIDTH = 8
 class TinySettings(Section):
     """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
 
-    `initializer_range` is the standard deviation of the initial weights; transformers' default of
-    0.02 is too small for this width and learns several times slower. Raises ValueError where
-    induction heads do not fit.
+    With transformers' `initializer_range` of 0.02 it learns several times slower. Raises ValueError
+    where induction heads do not fit.
     """
 
     model_config = _FROZEN
@@ -80,18 +79,16 @@ class TinySettings(Section):
     layers: Count = 2
     heads: Count = 4
     head_size: Count | None = None
-    """Entries of a head; None: hidden_size / heads. Induction heads copy exactly what has at most
-    this many entries, and half of hidden_size is content."""
+    """Entries of a head; None: hidden_size / heads. Induction heads copy exactly with half of
+    hidden_size or more."""
     intermediate_size: Count = 256
     max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
     induction_heads: CountOrZero = 0
-    """Heads of each layer that from the start copy what came after an earlier occurrence of the
-    present token, the second one two tokens after, and so on; they help where names and words are
-    drawn per task."""
+    """Heads of each layer that from the start copy what followed an earlier occurrence of the
+    present token, one token later with each head. They help where tasks draw names and words."""
     recency_heads: CountOrZero = 0
-    """Heads beside them that from the start attend to the last 16 tokens in each layer but the
-    first, so that an action reads the last message before the model has learned where to look."""
+    """Heads of each layer but the first that from the start attend to the last 16 tokens."""
 
     @model_validator(mode="after")
     def _induction_heads_fit(self) -> Self:
@@ -113,12 +110,12 @@ class TinySettings(Section):
 
 
 class WarmStartSettings(Section):
-    """A warm start: of a new model (`model: tiny`), which plays games of the teacher as they are
-    needed, or of a pretrained one, which learns from a number of games for some epochs.
+    """A new model (`model: tiny`) imitates games of the teacher that are played as it needs them; a
+    pretrained one learns from a number of games for some epochs.
 
-    The learning rate rises over `warmup_steps` and then falls along a cosine to `final_lr` times
-    its maximum; where nobody knows the end before, it stays, and falls on a line once it is known.
-    None is a default that depends on the model. Raises ValueError for a bad value.
+    The learning rate rises over `warmup_steps` and falls along a cosine to `final_lr` times its
+    maximum; where the end is open, it stays, and falls on a line once the end is known. Raises
+    ValueError for a bad value.
     """
 
     model_config = _FROZEN
@@ -128,13 +125,11 @@ class WarmStartSettings(Section):
     seed: Seed = 0
     """Seed of the games, of their order and of the split."""
     env_config: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the run's `env_config` that have other values in the games that a new model imitates,
-    such as more episodes in a trial."""
+    """Keys of the run's `env_config` that differ in the games that a new model imitates."""
     first_steps: CountOrZero = 0
-    """The first updates of a new model, on games with `first_env_config`: what hardly shows in many
-    kinds of games may be learned from few of them, and is then kept."""
+    """The first updates of a new model, on easier games, those with `first_env_config`."""
     first_env_config: dict[str, Any] = Field(default_factory=dict)
-    """Keys of `env_config` that have other values in the games of the first updates."""
+    """Keys of `env_config` that differ in the games of the first updates."""
 
     games: Count = 256
     """Games that a pretrained model imitates; of stored ones at most."""
@@ -155,17 +150,15 @@ class WarmStartSettings(Section):
     """Limit on each of the endpoint's answers."""
 
     tokenizer: Pieces = "lines"
-    """Where a new model's tokens end. At lines: a frequent line is one token. At words, signs and
-    parts of words after a hyphen: new words can be copied. Phrases: as words, and a fixed phrase
-    between them is one token, which makes games short."""
+    """Where a new model's tokens end: at lines, or at words, signs and hyphens, so that new words
+    can be copied. With phrases a fixed phrase between such words is also one token."""
     tokenizer_games: Count = 2000
     """Games whose text trains the tokenizer of a new model."""
     games_per_round: Count = 1920
     """Games for a new model that are played at a time; each is learned from `epochs` times."""
     final_action_weight: NotNegative = 1.0
-    """Loss weight of each episode's last action, which may be the most informative one. It falls to
-    1 over the first half of the updates, so that in the end the model acts as often as its
-    teacher."""
+    """Loss weight of each episode's last action, which falls to 1 over the first half of the
+    updates."""
     vocab_size: Count = 2048
     """Most tokens of a new tokenizer."""
     max_token_length: Count = 40
@@ -177,12 +170,11 @@ class WarmStartSettings(Section):
     """Passes over the games. None: 3 of a pretrained model; 1 of a new one, where they are passes
     over each round of games."""
     steps: Count | None = None
-    """Updates. None: of a pretrained model as many as the epochs have; of a new one until its loss
-    rests and its games are as legal and as good as its teacher's, with `best_of` at least halfway
-    to the best ones, and at most 1000."""
+    """Updates. None: of a pretrained model those of its epochs; of a new one at most 1000, until it
+    is as legal and as good as its teacher, with `best_of` halfway to the best games."""
     max_seconds: Positive | None = None
-    """Of a new model: its learning rate falls from four fifths of this time on, and then it ends,
-    whatever it has learned. A run with it can't be repeated exactly."""
+    """Ends the warm start of a new model; the learning rate falls in the last fifth. A run with it
+    can't be repeated exactly."""
     batch_size: Count | None = None
     """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
     max_tokens_per_forward: Count | None = None

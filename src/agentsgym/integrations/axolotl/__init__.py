@@ -1,6 +1,6 @@
 """Train in our environments with Axolotl: `plugins: [agentsgym.integrations.axolotl.Plugin]`.
 
-docs/integrations/axolotl.md has the section `agentsgym:` of its YAML. Axolotl only logs a plugin's
+docs/integrations/trl.md has the section `agentsgym:` of its YAML. Axolotl only logs a plugin's
 ImportError and trains without the plugin, so what cannot be imported here raises a RuntimeError,
 which ends the command.
 """
