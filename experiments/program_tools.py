@@ -1,6 +1,7 @@
 """A LangGraph agent whose task needs its tools is trained as a program, unchanged.
 
     python experiments/program_tools.py
+    python experiments/program_tools.py --save DIR   # a start and its tasks, for `agentsgym train`
 
 The agent is examples/program/langgraph_agent.py: "How old are Ann and Bob together?", and the ages
 stand in a table of the task that only its tool `lookup` reads. So the model must call the tool for
@@ -277,6 +278,16 @@ def _shown(right: Sequence[float]) -> list[float]:
     return [round(float(np.mean(right)), 3), round(low, 3), round(high, 3)]
 
 
+def save(folder: Path, seed: int, args: argparse.Namespace) -> None:
+    """Write what examples/program/langgraph.yaml names: a start as DIR/model, and its tasks."""
+    model, tokenizer, _ = start(seed, args.games, args.lessons)
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    for name, rows in (("train", tasks(1, 2048)), ("eval", tasks(2, args.questions))):
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -284,10 +295,14 @@ def main() -> None:
     parser.add_argument("--lessons", type=int, default=450, help="updates of the warm start")
     parser.add_argument("--updates", type=int, default=50, help="updates by GRPO")
     parser.add_argument("--questions", type=int, default=256, help="held-out ones")
+    parser.add_argument("--save", type=Path, help="write a start here and train nothing")
     args = parser.parse_args()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     register("Ages", AgesEnv)
+    if args.save:
+        save(args.save, args.seeds[0], args)
+        return
     for seed in args.seeds:
         print(json.dumps(run(seed, args)), flush=True)
 
