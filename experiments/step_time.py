@@ -7,11 +7,10 @@ which work at the same time. A synchronous step adds the weights and the learnin
 `max_staleness` of 1 or more, playing and learning take place at once. With an engine that has no
 more places than sessions are open, the parts of playing add up instead (`in_turns`).
 
-docs/distributed.md has the table, made from here (`python scripts/docs_tables.py`).
+It prints a table of seconds; docs/distributed.md has some of them.
 """
 
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -161,4 +160,5 @@ def _shown(seconds: float) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps({c.name: asdict(step_time(work, Rates(), c)) for c, work in CLUSTERS}))
+    for line in (HEAD, *rows()):
+        print(f"{line[0]:<32}" + "".join(f"{cell:>14}" for cell in line[1:]))

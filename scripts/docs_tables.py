@@ -172,14 +172,6 @@ def _report(text: str) -> TokenReport:
     return check_tokens(tokenizer_for(text))
 
 
-def step_times() -> str:
-    """What the model of a training step gives for clusters that were not at hand."""
-    sys.path.append(str(ROOT / "experiments"))
-    import step_time
-
-    return _table(step_time.HEAD, step_time.rows())
-
-
 def _recorded(report: TokenReport) -> tuple[str, ...]:
     by_name = {one.name: one for one in report.conversations}
     names = ("plain answers", "answers that think", "a system prompt")
@@ -204,7 +196,6 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/doctor.md": {"faults": faults},
     "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
-    "docs/distributed.md": {"step times": step_times},
     "docs/credit-reference.md": {
         "reward placements": reward_placements,
         "final rewards": final_rewards,

@@ -45,7 +45,7 @@ def test_a_step_is_played_and_trained_and_nothing_is_left(tmp_path, monkeypatch,
     train = {"max_steps": 200, "max_staleness": 1, "optim": "adamw_8bit"}
     remarks, _, summary = dry_run(Launch(16, 2), train=train)
     assert summary.steps == 1 and summary.agent_tokens > 0
-    assert "stood a random llama of 2 layers and width 64, with a small tokenizer" in remarks
+    assert "A random llama of 2 layers and width 64, with a small tokenizer" in remarks
     assert "the config.json of model 'Qwen/Qwen3-1.7B'" in remarks
     assert "16 processes on 2 machines" in remarks
     assert not list(tmp_path.iterdir())

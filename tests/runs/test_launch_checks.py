@@ -80,5 +80,5 @@ def test_the_run_of_a_cluster_passes_a_dry_run_in_two_processes(name, agentsgym,
     done = agentsgym("train", str(CLUSTER / f"{name}.yaml"), "--dry-run", *counts)
     assert done.returncode == 0, done.stderr
     assert "1 optimizer step ran" in done.stdout and "here 2 trained" in done.stdout
-    assert "For Qwen/Qwen3-8B stood a random" in " ".join(done.stdout.split())
+    assert "took the place of Qwen/Qwen3-8B" in " ".join(done.stdout.split())
     assert not list(empty.iterdir())

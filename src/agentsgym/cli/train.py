@@ -272,7 +272,7 @@ def _show_findings(summary: Summary, config: RunConfig) -> None:
 def _print_estimate(config: RunConfig, launch: Launch) -> None:
     estimate = part("estimate").estimate_run(config, launch.processes)
     out.print(
-        f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, of which "
+        f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, "
         f"{_count(estimate.trained)} are trained\n"
     )
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -93,8 +93,9 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch) -> list[str]:
     return [
         f"The settings are valid. {summary.steps} optimizer step ran on this CPU, on "
         f"{summary.agent_tokens} sampled tokens; nothing was kept.",
-        f"For {config.model.path} stood {model}. The embedded engine stands for servers, this "
-        "process for actors on Ray; nothing was played ahead, and settings of a GPU were left out.",
+        f"{model.capitalize()} took the place of {config.model.path}, the embedded engine that of "
+        "servers, this process that of actors on Ray. Nothing was played ahead, and settings of a "
+        "GPU were left out.",
         *(f"Not tried here: {text}." for text in not_tried),
     ]
 

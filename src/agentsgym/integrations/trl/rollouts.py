@@ -100,8 +100,8 @@ def token_sequence(rollout: Rollout, filler: int) -> dict[str, list[Any]]:
     if len(rollout.supports):
         raise ValueError(
             f"{rollout.env_class_path}: with top_p, top_k or constrained actions tokens are chosen "
-            "from less than the whole vocabulary, of which TRL's loss would take the probabilities;"
-            " leave them off, or use agentsgym.GRPOEnvTrainer"
+            "from a part of the vocabulary, and TRL's loss takes probabilities over all of it; "
+            "leave them off, or use agentsgym.GRPOEnvTrainer"
         )
     row = rollout.rows[0] if rollout.rows else None
     prompt = [] if row is None else row.token_ids[: row.prompt_length].tolist()
