@@ -174,6 +174,13 @@ def test_every_fault_has_a_case():
     assert set(CASES) | set(LEARNING) == set(FAULTS)
 
 
+def test_a_reward_that_is_the_share_of_wins_by_chance_is_none(tmp_path):
+    """Questions cost something, so best play earns 0.6; at the beginning nobody asks."""
+    lines = changed(win_rate=0.7, reward=0.5)
+    found = faults_in(write_run(tmp_path, line=lines, before=figures(reference=0.6)))
+    assert "reference_loses" not in [fault.fault for fault in found]
+
+
 def test_a_healthy_run_has_no_fault(tmp_path):
     assert faults_in(write_run(tmp_path)) == []
 

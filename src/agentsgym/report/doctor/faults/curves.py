@@ -26,7 +26,7 @@ def reference_loses(evidence: Evidence) -> Signs | None:
             best, reward, of = one.reference, one.reward, f"{name}: " if name else ""
             if best is None or reward is None:
                 continue
-            if one.win_rate == reward and best < _LEAST_WON:
+            if best < _LEAST_WON and _pays_wins(evidence, name):
                 lines.append(f"{of}best known play wins {share(best)} of the held-out tasks")
             elif label == "before" and best <= reward:
                 lines.append(
@@ -34,6 +34,18 @@ def reference_loses(evidence: Evidence) -> Signs | None:
                     f"{reward:.3g} before training"
                 )
     return Signs(tuple(dict.fromkeys(lines))) if lines else None
+
+
+def _pays_wins(evidence: Evidence, name: str) -> bool:
+    """Whether the reward of an environment is the share of wins wherever both were measured: that
+    of a policy that never does what costs something is so too."""
+    every = [(one.environments or {}).get(name, one) for one in evidence.evaluations.values()]
+    reward, wins = evidence.curve("reward"), evidence.curve("win_rate")
+    if not all(one.win_rate == one.reward for one in every):
+        return False
+    if name or reward is None or wins is None:
+        return True
+    return reward.steps == wins.steps and all(map(math.isclose, reward.values, wins.values))
 
 
 def reward_against_wins(evidence: Evidence) -> Signs | None:
