@@ -39,6 +39,7 @@ EXTRAS = {
     "integrations/trl": {"train"},
     "rollout/ray": {"ray"},
     "runs": {"train"},
+    "tokens/grammars.py": {"grammar"},
     "training": {"train"},
     "warm_start": {"train"},
 }

@@ -394,9 +394,11 @@ def test_what_the_other_apis_cannot_do_gets_a_sentence(script, http, path, more,
     assert (response.json().get("type") == "error") is (path == MESSAGES)
 
 
-JSON_SCHEMA = {"type": "json_schema", "schema": {"type": "object"}}
+ORDERED = {"type": "object", "properties": {"b": {}, "a": {}}}
+JSON_SCHEMA = {"type": "json_schema", "schema": ORDERED}
+IN_CHAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": ORDERED}}
 WHERE_FORMATS_STAND = {
-    "response_format": (CHAT, {"response_format": {"type": "json_object"}}),
+    "response_format": (CHAT, {"response_format": IN_CHAT}),
     "text.format": (RESPONSES, {"input": "hi", "text": {"format": JSON_SCHEMA}}),
     "output_config.format": (MESSAGES, {"output_config": {"format": JSON_SCHEMA}}),
     "output_format": (MESSAGES, {"output_format": JSON_SCHEMA}),
@@ -404,16 +406,44 @@ WHERE_FORMATS_STAND = {
 
 
 @pytest.mark.parametrize("name", WHERE_FORMATS_STAND)
-def test_a_format_is_refused_by_its_place_but_for_text(script, http, name):
+def test_a_format_becomes_the_form_that_is_demanded(script, http, name):
     path, more = WHERE_FORMATS_STAND[name]
-    text: dict = {"type": "text"}
-    for key in reversed(name.split(".")):
-        text = {key: text}
-    refused, granted = (
-        http.post(path, json={**BODY, "max_tokens": 3, **more, **one}) for one in ({}, text)
-    )
-    assert (refused.status_code, granted.status_code) == (400, 200)
-    assert f"{name} " in refused.json()["error"]["message"]
+
+    def asked(**format):
+        for key in reversed(name.split(".")):
+            format = {key: format}
+        return http.post(path, json={**BODY, "input": "hi", "max_tokens": 3, **more, **format})
+
+    http.post(path, json={**BODY, "max_tokens": 3, **more}).raise_for_status()
+    asked(type="text").raise_for_status()
+    asked(type="json_object").raise_for_status()
+    forms = [call.form for _, call in script.calls]
+    assert forms == [("json", json.dumps(ORDERED)), None, ("json", '{"type": "object"}')]
+    for wrong in ({"type": "xml"}, {"type": "json_schema"}, {"type": "json_schema", "schema": 3}):
+        refused = asked(**wrong)
+        assert refused.status_code == 400 and f"{name} must" in refused.json()["error"]["message"]
+
+
+def test_a_demanded_call_and_a_pattern_become_forms(script, http):
+    pattern = {"structured_outputs": {"regex": "a+"}}
+    http.post(CHAT, json={**BODY, **pattern}).raise_for_status()
+    choices = [
+        (CHAT, "chat", "required", ""),
+        (CHAT, "chat", {"type": "function", "function": {"name": "weather"}}, "weather"),
+        (RESPONSES, "responses", {"type": "function", "name": "weather"}, "weather"),
+        (MESSAGES, "messages", {"type": "any"}, ""),
+        (MESSAGES, "messages", {"type": "tool", "name": "weather"}, "weather"),
+    ]
+    for path, tools, choice, _ in choices:
+        body = {**BODY, "input": "hi", "max_tokens": 3, "tools": TOOLS[tools]}
+        http.post(path, json={**body, "tool_choice": choice}).raise_for_status()
+    for choice in ("auto", "required"):  # without tools there is none to call
+        http.post(CHAT, json={**BODY, "tool_choice": choice}).raise_for_status()
+    forms = [call.form for _, call in script.calls]
+    assert forms == [("regex", "a+"), *(("call", name) for *_, name in choices), None, None]
+    unknown = {"tools": TOOLS["chat"], "tool_choice": {"type": "function", "name": "fly"}}
+    refused = http.post(CHAT, json={**BODY, **unknown})
+    assert refused.status_code == 400 and "'fly'" in refused.json()["error"]["message"]
 
 
 def test_unknown_paths_and_methods(script, http):

@@ -1,6 +1,7 @@
 """`agentsgym serve-model`: exact tokens for a VLLMEngine, new weights, many clients, faults."""
 
 import copy
+import json
 import re
 import threading
 import time
@@ -18,10 +19,12 @@ from agentsgym.child_process import free_ports
 from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.weights import WeightSyncError
-from agentsgym.types import GenerationRequest, WeightUpdate
+from agentsgym.tokens import codec_for
+from agentsgym.tokens.grammars import Grammar, grammar_of
+from agentsgym.types import GenerationRequest, Message, ModelCall, WeightUpdate
 from agentsgym.types.choices import Choices
 from agentsgym.types.requests import is_context_overflow
-from agentsgym.types.supports import Supports
+from agentsgym.types.supports import Supports, mask_of
 from helpers import CHATML, build_tokenizer, random_llama, wait_until
 from serve_process import Served, ServeProcess
 
@@ -92,6 +95,34 @@ def test_answers_that_are_chosen_on_a_server_say_from_what(served, connect, mode
     whole = replace(batch[0], choices=Choices.of([(40, 2), (50, 2)], whole=True))
     (refused,) = ask(engine, [whole]).values()
     assert "servers do not choose among whole answers" in refused.error
+
+
+def test_a_grammar_holds_answers_on_a_server_and_those_of_its_clients(served, connect, model):
+    engine = connect(served)
+    hi = (Message("user", "hi"),)
+    form = {"enum": ["red", "redder", 12]}
+    codec = codec_for(engine.tokenizer)
+    held = grammar_of(
+        codec, engine.tokenizer, ModelCall(hi, form=("json", json.dumps(form))), exact=True
+    )
+    batch = [replace(one, choices=held) for one in requests(6, max_tokens=20)]
+    for name, result in ask(engine, batch).items():
+        assert json.loads(engine.tokenizer.decode(result.token_ids[:-1])) in form["enum"]
+        (one,) = (one for one in batch if one.session_id == name)
+        logits = model(torch.tensor([[*one.token_ids, *result.token_ids]])).logits[0].detach()
+        for place, ids in result.supports:
+            own = logits[len(one.token_ids) + place - 1].double()
+            among = own[mask_of(ids, len(own))]
+            logp = float(own[result.token_ids[place]] - among.logsumexp(0))
+            assert result.logprobs[place] == pytest.approx(logp, abs=1e-4)
+    (refused,) = ask(engine, [replace(batch[0], choices=Grammar("start: ("))]).values()
+    assert "cannot be granted" in refused.error
+    client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="any")
+    given = {"type": "json_schema", "json_schema": {"name": "x", "schema": form}}
+    answer = client.chat.completions.create(
+        model="m", messages=[{"role": "user", "content": "Hi"}], response_format=given
+    )
+    assert json.loads(answer.choices[0].message.content) in form["enum"]
 
 
 def test_a_training_engine_gets_exact_tokens_over_several_turns(served, connect, model):

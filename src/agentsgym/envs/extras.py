@@ -20,6 +20,7 @@ _EXTRAS = {
     "bitsandbytes": "quantized",
     "inspect_ai": "inspect",
     "verifiers": "verifiers",
+    "llguidance": "grammar",
 }
 
 

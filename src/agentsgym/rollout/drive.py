@@ -76,12 +76,17 @@ def check_engine(env: MultistepEnv, engine: Any) -> None:
             f"{env.name}: env_config.actions='whole' needs the embedded engine, which scores whole "
             f"answers; {type(engine).__name__} does not"
         )
-    if actions != "free" and not getattr(engine, "records_supports", False):
+    if actions != "free" and not records_supports(engine):
         raise ConfigError(
             f"{env.name}: env_config.actions={actions!r} needs an engine that samples "
             "among given answers and says what each token was chosen from: the embedded or the "
             f"plain one, or servers of serve-model; {type(engine).__name__} does not"
         )
+
+
+def records_supports(engine: Any) -> bool:
+    """Whether an engine samples among given answers and says what each token was chosen from."""
+    return bool(getattr(engine, "records_supports", False))
 
 
 def _has_engine(agent: Any) -> TypeGuard[EngineAgent]:
@@ -180,6 +185,7 @@ def play_alone(
     if is_engine_agent(agent):
         check_engine(env, agent.engine)
     session = Session(env, request, sampling_of(agent))
+    session.exact = not is_engine_agent(agent) or records_supports(agent.engine)
     try:
         rollout = drive(play_trial(session, complete_episodes(agent)), agent, session)
     finally:

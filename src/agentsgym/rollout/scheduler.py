@@ -26,6 +26,7 @@ from agentsgym.rollout.drive import (
     check_engine,
     play_alone,
     plays_episodes,
+    records_supports,
 )
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import TrialGenerator, play_trial
@@ -134,6 +135,7 @@ class Scheduler:
                 break
             env, request, sampling = self._waiting.popleft()
             session = Session(env, request, sampling or self._agent.sampling)
+            session.exact = records_supports(self._engine)
             self._open[session.session_id] = _Open(env, play_trial(session))
             requests.append(self._resume(session.session_id, None))
         self._submit(requests)

@@ -11,6 +11,7 @@ from typing import Any
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.tokens import Tree
 from agentsgym.tokens.choices import choices_of
+from agentsgym.tokens.grammars import Grammar, grammar_of
 from agentsgym.types import (
     ActionKind,
     Answer,
@@ -25,7 +26,7 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
-from agentsgym.types.choices import Choices
+from agentsgym.types.choices import Answers
 from agentsgym.types.messages import count_calls, spoken
 from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
@@ -50,10 +51,11 @@ class Session:
     the running one, to which `steps` belong, and `trial` is its position in its trial (without the
     environment's state). `carried` is the text of earlier episodes for its first prompt, `opening`
     that prompt as the agent read it; `notes` counts its notes. `context_limit` is the task's.
-    `action_kind` is the kind of the last request. `sampled_tokens` counts the tokens sampled so
-    far, each with its own noise. `error` is set when the rollout has failed. If an environment's
-    `_run_complete_episode` returned its own per-token rewards, `given_rewards` holds them by
-    episode, for the tokens of its row.
+    `grammar` has the answers of the form that the call demands, and `exact` says whether the engine
+    can hold an answer to one. `action_kind` is the kind of the last request. `sampled_tokens`
+    counts the tokens sampled so far, each with its own noise. `error` is set when the rollout has
+    failed. If an environment's `_run_complete_episode` returned its own per-token rewards,
+    `given_rewards` holds them by episode, for the tokens of its row.
     """
 
     host: MultistepEnv
@@ -70,6 +72,8 @@ class Session:
     notes: int = 0
     context_limit: int | None = field(init=False)
     call: ModelCall | None = None
+    grammar: Grammar | None = None
+    exact: bool = True
     steps: list[Step] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
     error: str | None = None
@@ -157,7 +161,10 @@ class Session:
         then has at most `most` tokens; otherwise nothing is added and the result is False. Raises
         ValueError, with nothing added, for a call that the agent can't be shown."""
         if isinstance(prompt, ModelCall):
-            self.call = self.tree.call(prompt)
+            codec, tokenizer, grammar = self.host.codec, self.env.tokenizer, None
+            if codec is not None and tokenizer is not None:
+                grammar = grammar_of(codec, tokenizer, prompt, exact=self.exact)
+            self.call, self.grammar = self.tree.call(prompt), grammar
         else:
             system = self.env.config.system_prompt if not self.messages else None
             opening = [] if system is None else [Message("system", clean_text(system))]
@@ -237,12 +244,14 @@ class Session:
             self._choices() if kind == "action" else None,
         )
 
-    def _choices(self) -> Choices | None:
+    def _choices(self) -> Answers | None:
         """The answers that are allowed. Raises SessionError if there is none, or one that cannot be
         said."""
+        if self.call is not None:
+            return self.grammar
         codec, tokenizer, most = self.tree.codec, self.env.tokenizer, self.sampling.max_tokens
         form = self.env.config.actions
-        if form == "free" or self.call is not None or codec is None or tokenizer is None:
+        if form == "free" or codec is None or tokenizer is None:
             return None
         actions = self.admissible_actions()
         try:

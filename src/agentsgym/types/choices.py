@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,42 @@ from numpy.typing import NDArray
 from agentsgym.types.supports import Ids
 
 _END = -1
+
+
+class Answer(Protocol):
+    """An answer that is being chosen, token by token. `allowed` are the ids that may come next,
+    ascending or `compact`, none at the end; `error` says why it cannot go on, "" if it can."""
+
+    @property
+    def allowed(self) -> Ids: ...
+
+    @property
+    def error(self) -> str: ...
+
+    def take(self, token: int) -> bool:
+        """Go on with an allowed id; returns whether the answer is complete."""
+
+    def forced(self) -> list[int]:
+        """Go on for as long as one id alone may come next; returns these ids."""
+
+
+class Answers(Protocol):
+    """The answers that a request allows. They are chosen token by token, or as a `whole`; none has
+    more tokens than `longest`, which is 0 where they may have any number. `body` is what a request
+    to `serve-model` says of them."""
+
+    @property
+    def whole(self) -> bool: ...
+
+    @property
+    def longest(self) -> int: ...
+
+    @property
+    def body(self) -> dict[str, Any]: ...
+
+    def walk(self, tokenizer: Any, vocabulary: int) -> Answer:
+        """The beginning of an answer by a model of so many ids. Raises ValueError if it can give
+        none of them, or not all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +102,19 @@ class Choices:
     def longest(self) -> int:
         """The length of the longest sequence."""
         return int(self.table.shape[1])
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What a request to `serve-model` says of them."""
+        return {"allowed_answers": [[id for id in row if id >= 0] for row in self.table.tolist()]}
+
+    def walk(self, tokenizer: Any, vocabulary: int) -> "Walk":
+        """The beginning of an answer. Raises ValueError if the model lacks an id."""
+        outside = self.table[(self.table < _END) | (self.table >= vocabulary)]
+        if len(outside):
+            own = f"token id {outside[0]}, outside the vocabulary of {vocabulary}"
+            raise ValueError(f"an allowed answer has {own}")
+        return Walk(self)
 
     def after(self, place: tuple[int, int, int]) -> tuple[Ids, list[int]]:
         """The ids that may follow a beginning, ascending, and the first row of each, with the row
@@ -132,6 +181,7 @@ class Walk:
 
     choices: Choices
     place: tuple[int, int, int] = field(init=False)
+    error: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         self.place = 0, 0, len(self.choices.table)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from agentsgym.types.choices import Choices
+from agentsgym.types.choices import Answers
 from agentsgym.types.messages import Message, ToolSchema
 from agentsgym.types.records import Rollout
 from agentsgym.types.supports import NO_SUPPORTS, Supports
@@ -74,7 +74,7 @@ class GenerationRequest:
     seed: int = 0
     sampled_before: int = 0
     messages: Sequence[Message] = ()
-    choices: Choices | None = None
+    choices: Answers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,17 +112,23 @@ class GenerationResult:
         return cls(session_id, None, None, text)
 
 
+Form = tuple[Literal["json", "regex", "call"], str]
+"""What an answer must be: JSON by a schema, given as JSON; a text that a regular expression
+matches; or the call of the tool with a name, of any tool with ""."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """A program's call of a model: the whole conversation `messages`, and the `tools` that it
     offers. `max_tokens` (None: no wish) limits the answer, which also ends at one of `stop`;
-    `logprobs` asks for those of its tokens."""
+    `logprobs` asks for those of its tokens. `form` is what it demands of the answer."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     logprobs: bool = False
+    form: Form | None = None
 
 
 Prompt = str | Sequence[Mapping[str, Any]] | ModelCall

@@ -24,7 +24,7 @@ from agentsgym.generation.embedded.kv_cache import CacheManager
 from agentsgym.generation.sampling import sample
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import GenerationRequest
-from agentsgym.types.choices import Choices, trie_of
+from agentsgym.types.choices import Answers, Choices, trie_of
 from agentsgym.types.rows import Ints
 from agentsgym.types.supports import Ids, Supports, is_wide
 
@@ -87,9 +87,9 @@ class EmbeddedEngine(InProcessEngine):
         problem = super()._problem(context, max_tokens)
         return problem or self._caches.too_long(self._bounded(len(context) + max_tokens))
 
-    def _unsampled(self, request: GenerationRequest, choices: Choices) -> str | None:
+    def _unsampled(self, request: GenerationRequest, choices: Answers) -> str | None:
         problem = super()._unsampled(request, choices)
-        if problem or not choices.whole:
+        if problem or not isinstance(choices, Choices) or not choices.whole:
             return problem
         return self._caches.too_long(len(request.token_ids) + slots(choices))
 
@@ -126,16 +126,19 @@ class EmbeddedEngine(InProcessEngine):
             session_id = waiting[0]
             request, context = self._requests[session_id], self._contexts[session_id]
             length = self._longest(session_id)
-            if session_id not in self._walks and request.choices is not None:
+            walk = self._walks.get(session_id)
+            if walk is None and isinstance(request.choices, Choices):
                 length = len(context) + slots(request.choices)
             row = self._caches.acquire(session_id, length, len(waiting))
             if row is None:
                 return
             waiting.popleft()
             self._caches.begin(row, request, context, length)
-            self._force(row)
-            if self._table.known[row] >= length:
-                self._finish(session_id, "length")
+            complete = self._force(row)
+            if walk is not None and walk.error:
+                self._fail(session_id, walk.error)
+            elif complete or self._table.known[row] >= length:
+                self._finish(session_id, "stop" if complete else "length")
 
     def _forward(self) -> None:
         try:
@@ -190,7 +193,7 @@ class EmbeddedEngine(InProcessEngine):
         table, memory = self._table, self._caches.memory
         names = [table.sessions[row] or "" for row in rows.tolist()]
         requests = [self._requests[name] for name in names]
-        choices = [one.choices for one in requests if one.choices is not None]
+        choices = [one.choices for one in requests if isinstance(one.choices, Choices)]
         tries = [trie_of(own) for own in choices]
         scores = score_answers(self.model, memory, table, rows, tries, logits)
         noise = torch.from_numpy(noise_of(table, rows))

@@ -26,7 +26,7 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
-from agentsgym.types.choices import Choices, Walk
+from agentsgym.types.choices import Answer, Answers, Choices
 from agentsgym.types.protocols import check_submitted
 from agentsgym.types.requests import context_overflow
 from agentsgym.types.rows import Ints
@@ -80,7 +80,7 @@ class InProcessEngine(ABC):
         self._requests: dict[str, GenerationRequest] = {}
         self._contexts: dict[str, Ints] = {}
         self._waiting: deque[str] = deque()
-        self._walks: dict[str, Walk] = {}
+        self._walks: dict[str, Answer] = {}
         self._supports: defaultdict[str, list[tuple[int, Ids]]] = defaultdict(list)
         self._ready: list[GenerationResult] = []
         self._table = RowTable()
@@ -199,18 +199,24 @@ class InProcessEngine(ABC):
         for request in requests:
             context = np.array(request.token_ids, dtype=np.int64)
             problem = self._problem(context, request.sampling.max_tokens)
+            walk = None
             if problem is None and request.choices is not None:
-                problem = self._unsampled(request, request.choices)
+                try:
+                    walk = request.choices.walk(self.tokenizer, self._vocabulary)
+                    problem = self._unsampled(request, request.choices)
+                except ValueError as error:
+                    problem = str(error)
             if problem is not None:
                 self._answer_error(request.session_id, problem)
                 continue
             self._requests[request.session_id] = request
             self._contexts[request.session_id] = context
             self._waiting.append(request.session_id)
-            if request.choices is not None:
-                only = len(request.choices.table) == 1
-                if only or not request.choices.whole:
-                    self._walks[request.session_id] = Walk(request.choices)
+            if walk is not None and request.choices is not None:
+                choices = request.choices
+                only = isinstance(choices, Choices) and len(choices.table) == 1
+                if only or not choices.whole:
+                    self._walks[request.session_id] = walk
                 if only:
                     self._answer_only(request, len(context))
 
@@ -224,12 +230,8 @@ class InProcessEngine(ABC):
         ending: FinishReason = "stop" if len(ids) == len(forced) else "length"
         self._answer_with(request, ids, (0.0,) * len(ids), supports, ending)
 
-    def _unsampled(self, request: GenerationRequest, choices: Choices) -> str | None:
+    def _unsampled(self, request: GenerationRequest, choices: Answers) -> str | None:
         """The reason why no answer can be chosen, or None."""
-        ids, size = choices.table.ravel(), self._vocabulary
-        outside = ids[(ids < -1) | (ids >= size)]
-        if len(outside):
-            return f"an allowed answer has token id {outside[0]}, outside the vocabulary of {size}"
         if not choices.whole:
             return None
         if not self.chooses_whole:
@@ -299,7 +301,7 @@ class InProcessEngine(ABC):
         self._supports[name] += [
             (first + k, np.array([token], np.int32)) for k, token in enumerate(taken)
         ]
-        return len(taken) == len(forced) and not len(walk.allowed)
+        return len(taken) == len(forced) and not len(walk.allowed) and not walk.error
 
     def _append(self, rows: Ints, sampled: Sampled) -> None:
         """Append what was sampled to each of `rows` [n]; close finished ones, and with an error
@@ -322,12 +324,15 @@ class InProcessEngine(ABC):
             walk = self._walks.get(table.sessions[row] or "")
             if walk is not None and not failed[k]:
                 stopped[k] = walk.take(int(token_ids[k])) or (self._skips and self._force(row))
+                failed[k] = bool(walk.error)
         full = table.known[rows] >= table.limit[rows]
         for i in np.flatnonzero(stopped | full | failed):
             session_id = table.sessions[rows[i]]
             assert session_id is not None
             if failed[i]:
-                self._fail(session_id, "the model's logits are not finite")
+                walk = self._walks.get(session_id)
+                error = walk.error if walk is not None else ""
+                self._fail(session_id, error or "the model's logits are not finite")
             else:
                 self._finish(session_id, "stop" if stopped[i] else "length")
 

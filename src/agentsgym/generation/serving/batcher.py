@@ -50,6 +50,8 @@ class Batcher:
     def __init__(self, engine: Engine, select: Callable[[str], None] = lambda model: None) -> None:
         self._engine = engine
         self._select = select
+        self.records_supports = bool(getattr(engine, "records_supports", False))
+        """Whether the engine can hold an answer to a form."""
         self.paused = False
         """Whether new requests wait; see `pause`."""
         self.failure: BaseException | None = None

@@ -11,6 +11,7 @@ from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.tokens.codec import TemplateCodec
 from agentsgym.tokens.folding import folded
+from agentsgym.tokens.grammars import Grammar, grammar_of
 from agentsgym.types import Answer, GenerationRequest, GenerationResult, ModelCall, SamplingParams
 from agentsgym.types.messages import count_calls
 from agentsgym.types.requests import context_overflow, is_context_overflow
@@ -76,24 +77,28 @@ class EngineBackend:
         self.check(key)
         try:
             size = sum(64 + len(message.content) for message in call.messages)
-            codec, context = await beside_the_loop(size, partial(self._read, call))
+            codec, context, grammar = await beside_the_loop(size, partial(self._read, call))
         except ValueError as error:  # TemplateFailed, or tools that the template does not show
             raise CallRefused(str(error)) from None
         most = self.facts.most(len(context), call.max_tokens or _ANSWER_TOKENS)
         sampling = SamplingParams(most, stop=call.stop, stop_token_ids=codec.ends)
-        result = await self.sample(GenerationRequest("", context, sampling, new_seed()))
+        request = GenerationRequest("", context, sampling, new_seed(), choices=grammar)
+        result = await self.sample(request)
         said = codec.answer(result.token_ids or (), count_calls(call.messages))
         return Answer.of(result, *said).to_call(call, len(context), self._tokenizer)
 
-    def _read(self, call: ModelCall) -> tuple[Codec, tuple[int, ...]]:
-        """The codec with the call's tools, and the ids of the conversation. Raises ValueError, and
+    def _read(self, call: ModelCall) -> tuple[Codec, tuple[int, ...], Grammar | None]:
+        """The codec with the call's tools, the ids of the conversation, and the grammar of the
+        answer. Raises ValueError, and
         CallRefused if it is too long, which is found out before all of it is encoded."""
-        codec, longest = self._codec.with_tools(call.tools), self.facts.max_model_len
+        exact, longest = self.batcher.records_supports, self.facts.max_model_len
+        codec = self._codec.with_tools(call.tools)
+        grammar = grammar_of(self._codec, self._tokenizer, call, exact=exact)
         with folded(codec, call.messages) as messages:
             if sum(len(message.content) for message in messages) > _SPARSE * longest:
                 text = codec.template.render(messages) if isinstance(codec, TemplateCodec) else ""
                 self._check_length(text or "".join(one.content for one in messages))
-            return codec, codec.open(messages).token_ids
+            return codec, codec.open(messages).token_ids, grammar
 
     def _check_length(self, text: str) -> None:
         """Raise CallRefused for a text that has surely more tokens than the model takes, counted

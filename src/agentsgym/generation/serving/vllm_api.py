@@ -19,8 +19,9 @@ from agentsgym.generation.serving.app import json_response, read_body, sent_key,
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.engine import EngineBackend, new_seed
 from agentsgym.generation.serving.wire import Body, JsonObject
+from agentsgym.tokens.grammars import Grammar
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
-from agentsgym.types.choices import Choices
+from agentsgym.types.choices import Answers, Choices
 
 T = TypeVar("T")
 _Answer = Callable[[Request], Awaitable[Any]]
@@ -36,7 +37,8 @@ _CLIENT_WENT = 499  # nginx's status for it
 
 
 class CompletionBody(Body):
-    """The body of /v1/completions; with `allowed_answers` the answer is one of them."""
+    """The body of /v1/completions; with `allowed_answers` the answer is one of them, with a
+    `grammar`, in llguidance's form, one that it allows."""
 
     model: str
     prompt: list[_Id] = Field(min_length=1)
@@ -49,6 +51,7 @@ class CompletionBody(Body):
     stop_token_ids: list[_Id] | None = None
     user: str = Field(default="", max_length=1000)
     allowed_answers: list[list[_Id]] | None = None
+    grammar: str | None = Field(None, max_length=2**20)
 
     @classmethod
     def _check(cls, given: JsonObject) -> None:
@@ -159,7 +162,9 @@ class VLLMApi:
                 stop_token_ids=tuple(body.stop_token_ids or ()),
             )
             allowed = body.allowed_answers
-            choices = None if allowed is None else Choices.of(allowed)
+            choices: Answers | None = None if allowed is None else Choices.of(allowed)
+            if body.grammar is not None:
+                choices = Grammar(body.grammar)
         except ValueError as error:
             raise CallRefused(str(error)) from None
         seed = new_seed() if body.seed is None else body.seed

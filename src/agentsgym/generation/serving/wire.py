@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic_core import from_json
 
 from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.generation.serving.forms import demanded_call, demanded_format
 from agentsgym.types import Answer, Message, ModelCall, ToolCall, ToolSchema
 from agentsgym.types.messages import tool_call
 
@@ -39,8 +40,6 @@ _UNSUPPORTED = (
     *("previous_response_id", "conversation", "background", "prompt"),
     *("container", "mcp_servers"),
 )
-# Where the APIs have a format for answers.
-_FORMATS = ("response_format", "text.format", "output_config.format", "output_format")
 # Tools that the servers of OpenAI and Anthropic run by themselves.
 _HOSTED = (
     "web_search",
@@ -207,10 +206,10 @@ def _warn_hosted(kind: str) -> None:
 class CallBody(Body):
     """A request for an answer, in one of the APIs.
 
-    What concerns sampling (temperature, top_p, seed, penalties, logit_bias) is accepted and has no
-    effect, and so are wishes that only another sampling could grant (a tool_choice that demands a
-    call, no parallel calls): a rollout is sampled from the policy that is trained, with the
-    settings whose probabilities are recorded.
+    What concerns sampling (temperature, top_p, seed, penalties, logit_bias, no parallel calls) is
+    accepted and has no effect: a rollout is sampled from the policy that is trained, with the
+    settings whose probabilities are recorded. A format of the answer, where the API has its own,
+    and a tool_choice that demands a call are forms to which the policy is held.
     """
 
     model: str
@@ -226,6 +225,11 @@ class CallBody(Body):
     )
     tools: Annotated[list[Annotated[_Tool, Flat]], BeforeValidator(_offered)] = Field([])
     tool_choice: Any = None
+    response_format: Any = None
+    text: Any = None
+    output_config: Any = None
+    output_format: Any = None
+    structured_outputs: Any = None
 
     @classmethod
     def _check(cls, given: JsonObject) -> None:
@@ -234,17 +238,6 @@ class CallBody(Body):
                 raise ValueError(f"{key} is not supported here; leave it out")
         if given.get("n", 1) != 1:
             raise ValueError("n must be 1: each answer is a step of its own")
-        for place in _FORMATS:
-            key, _, inner = place.partition(".")
-            wanted = given.get(key)
-            if inner:
-                wanted = wanted.get(inner) if isinstance(wanted, dict) else None
-            if wanted and wanted != {"type": "text"}:
-                raise ValueError(
-                    f"{place} cannot be granted, for answers come as text, as the model writes "
-                    "them: leave it out, and ask for the format in a message, or offer a tool "
-                    "whose arguments have it"
-                )
 
     def call(self) -> ModelCall:
         """What it asks the model. Raises CallRefused."""
@@ -255,6 +248,7 @@ class CallBody(Body):
             self.max_tokens,
             tuple(self.stop),
             self.wants_logprobs(),
+            demanded_call([tool.name for tool in tools], self.tool_choice) or demanded_format(self),
         )
 
     def wants_logprobs(self) -> bool:

@@ -85,7 +85,7 @@ def completion_body(
     if sampling.truncates:
         more |= {"top_p": sampling.top_p, "top_k": sampling.top_k}
     if choices is not None:  # `serve-model` alone knows it
-        more["allowed_answers"] = [[id for id in row if id >= 0] for row in choices.table.tolist()]
+        more |= choices.body
     context = list(request.token_ids)
     most = sampling.max_tokens if max_model_len is None else max_model_len - len(context)
     return {
