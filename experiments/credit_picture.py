@@ -65,6 +65,8 @@ def table() -> StepTable:
         action=objects([()] * 12),
         choices=objects([()] * 12),
         value=np.zeros(12),
+        trunk=np.arange(3),
+        replayed=np.zeros(12, dtype=np.bool_),
     )
 
 

@@ -17,6 +17,7 @@ from experiments.estimators.processes import (
     Move,
     Process,
     compare,
+    every_branched_group,
     every_group,
     gradients,
     groups_of,
@@ -27,7 +28,7 @@ from agentsgym.credit.estimator import Estimator
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.estimators.rloo import rloo
 from agentsgym.credit.table import StepTable
-from agentsgym.types.rows import Floats
+from agentsgym.types.rows import Flags, Floats
 
 SIZES = (4, 8, 16)
 BATCH, BATCHES = 16, 200
@@ -267,3 +268,33 @@ def update_time(assign: Assign) -> float:
         assign(table)
         seconds.append(time.process_time() - began)
     return 1000 * sorted(seconds)[1]
+
+
+def branched(trunks: int, branches: int) -> Iterator[tuple[str, Measured, float]]:
+    """The estimator "branch" on every process with several steps, in groups of `trunks` with
+    `branches` from the second action on; and its noise if steps that are repeated count as others
+    do."""
+    for name, challenge in CHALLENGES.items():
+        process, size = challenge.process, trunks * (1 + branches)
+        if not any(map(_second, process.trajectories)):
+            continue
+        alone, few = every_group(process, 1), every_group(process, SIZES[0])
+        unit = _exact(process, few, rloo(few.table))[1] * SIZES[0]
+        groups = every_branched_group(process, trunks, branches, _second)
+        mean, variance = _exact(process, groups, ESTIMATORS["branch"](groups.table))
+        bias = compare(mean, process.true_gradient())
+        steps = _mean_steps(groups, groups.table.replayed) / _mean_steps(alone)
+        every = _mean_steps(groups) / _mean_steps(alone)
+        noise = variance / unit / bias.scale**2
+        yield name, Measured(name, size, bias.error, bias.turned, noise * steps), noise * every
+
+
+def _second(trajectory: Sequence[Move]) -> int:
+    return int(len({(move.episode, move.step) for move in trajectory}) > 1)
+
+
+def _mean_steps(groups: Groups, without: Flags | bool = False) -> float:
+    """The expected number of a group's steps."""
+    weights = np.where(without, 0.0, np.ones(len(groups.table.rollout)))
+    counts = np.bincount(groups.table.group[groups.table.rollout], weights)
+    return float(groups.chance @ counts)

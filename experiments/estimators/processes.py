@@ -15,8 +15,8 @@ the sampler's.
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -118,15 +118,62 @@ class Groups:
 def every_group(process: Process, size: int) -> Groups:
     """All groups of `size` rollouts, each set of trajectories once, whatever their order."""
     probability = process.probabilities()
-    orders = np.array([math.factorial(k) for k in range(size + 1)], dtype=np.float64)
     members, chance = [], []
     for own in process.by_task:
-        sets = np.array(list(itertools.combinations_with_replacement(own.tolist(), size)))
-        counts = (sets[:, :, None] == own).sum(axis=1)
-        parts = probability[own] ** counts / orders[counts]
+        sets, chances = _drawn(own, probability[own], size)
         members.append(sets)
-        chance.append(parts.prod(axis=1) * orders[size] / len(process.by_task))
+        chance.append(chances / len(process.by_task))
     return groups_of(process, np.concatenate(members), np.concatenate(chance))
+
+
+def _drawn(things: Ints, chance: Floats, size: int) -> tuple[Ints, Floats]:
+    """All sets of `size` of these things, shape (M, size), that draws with replacement may give,
+    and their chances."""
+    orders = np.array([math.factorial(k) for k in range(size + 1)], dtype=np.float64)
+    sets = np.array(list(itertools.combinations_with_replacement(things.tolist(), size)))
+    counts = (sets[:, :, None] == things).sum(axis=1)
+    return sets, (chance**counts / orders[counts]).prod(axis=1) * orders[size]
+
+
+Trajectory = tuple[Move, ...]
+
+
+def every_branched_group(
+    process: Process, trunks: int, branches: int, split: Callable[[Trajectory], int]
+) -> Groups:
+    """All groups of `trunks` trajectories, each followed by `branches` that leave it before step
+    number `split(trajectory)`. Where that is 0, they are other rollouts of the task."""
+    probability = process.probabilities()
+    members, chance = [], []
+    for own in process.by_task:
+        families, chances = [], []
+        for trunk in own.tolist():
+            shared = _shared(process.trajectories[trunk], split)
+            same = [k for k in own.tolist() if process.trajectories[k][: len(shared)] == shared]
+            given = probability[same] / probability[same].sum()
+            sets, parts = _drawn(np.array(same), given, branches)
+            families += [(trunk, *others) for others in sets.tolist()]
+            chances += (parts * probability[trunk]).tolist()
+        sets, parts = _drawn(np.arange(len(families)), np.array(chances), trunks)
+        members.append(np.array(families)[sets].reshape(len(sets), -1))
+        chance.append(parts / len(process.by_task))
+    groups = groups_of(process, np.concatenate(members), np.concatenate(chance))
+    place = np.arange(groups.members.size)
+    trunk = place - place % (1 + branches)
+    repeated = np.array([len(_steps(_shared(t, split))) for t in process.trajectories])
+    own_trunk = trunk[groups.table.rollout]
+    first = np.searchsorted(groups.table.rollout, groups.table.rollout)
+    number = np.arange(len(first)) - first
+    replayed = (number < repeated[groups.members.ravel()[own_trunk]]) & (
+        own_trunk != groups.table.rollout
+    )
+    return replace(groups, table=replace(groups.table, trunk=trunk, replayed=replayed))
+
+
+def _shared(trajectory: Trajectory, split: Callable[[Trajectory], int]) -> Trajectory:
+    """The moves before the step at which branches leave a trajectory."""
+    steps = _steps(trajectory)[: split(trajectory)]
+    return tuple(move for step in steps for move in step)
 
 
 def groups_of(process: Process, members: Ints, chance: Floats) -> Groups:
@@ -158,6 +205,8 @@ def groups_of(process: Process, members: Ints, chance: Floats) -> Groups:
         action=objects([tuple(m.action for m in s) for s in steps])[at],
         choices=objects([tuple(policy[m.state] for m in s) for s in steps])[at],
         value=process.state_values()[[s[0].state for s in steps]][at],
+        trunk=np.arange(members.size),
+        replayed=np.zeros(len(at), dtype=np.bool_),
     )
     state, action = np.array([(m.state, m.action) for m in moves])[token].T
     owner = np.repeat(np.arange(len(at)), width[at])

@@ -156,12 +156,13 @@ def one_by_one(estimator: Callable[[StepTable], Floats]) -> Callable[[StepTable]
 
 def _part(table: StepTable, rollouts: Flags) -> StepTable:
     steps = rollouts[table.rollout]
-    per_rollout = ("group", "live", "final_reward", "env", "index")
+    per_rollout = ("group", "live", "final_reward", "env", "index", "trunk")
     columns = {
         name: getattr(table, name)[rollouts if name in per_rollout else steps]
         for name in StepTable.__slots__
     }
-    return StepTable(**columns | {"rollout": np.cumsum(rollouts)[columns["rollout"]] - 1})
+    places = {k: np.cumsum(rollouts)[columns[k]] - 1 for k in ("rollout", "trunk")}
+    return StepTable(**columns | places)
 
 
 Weights = Callable[[StepTable], Floats]

@@ -262,8 +262,8 @@ def test_a_constant_on_a_groups_rewards_changes_no_relative_advantage(plans, con
 
     "rloo", "grpo" and estimators by state: always, but scaled by the batch only where all groups
     of the environment get the constant, since the divisor is the deviation of raw rewards.
-    "step_return", "trial" and "trial_cv": where another live rollout of the group got to that
-    step, or episode; elsewhere the baseline is 0 by definition.
+    "step_return", "trial", "trial_cv", "branch": where another live rollout of the group got to
+    that step, or episode; elsewhere the baseline is 0 by definition.
     """
     for name, options in GRID:
         entry = ESTIMATORS[name]
@@ -277,7 +277,7 @@ def test_a_constant_on_a_groups_rewards_changes_no_relative_advantage(plans, con
         groups = {p.group for p in plans} if options.get("scale_rewards") == "batch" else {0}
         before = credit(plans, name, options)
         after = credit(shifted(plans, groups, constant), name, options)
-        if name not in ("step_return", "trial", "trial_cv"):
+        if name not in ("step_return", "trial", "trial_cv", "branch"):
             same(before, after)
             continue
         compared = matched(plans, name)

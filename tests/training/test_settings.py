@@ -43,6 +43,7 @@ NEEDS = {
     "loss_norm_tokens": ["--loss_type", "dr_grpo"],
     "max_resample_rounds": ["--zero_signal_groups", "resample"],
 }
+NEEDS["branches"] = ["--advantage_estimator", "branch"]
 NEEDS["replay_max_age"] = ["--zero_signal_groups", "replay"]
 OF_A_TEACHER = ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
 NEEDS |= {name: ["--teacher_model", "a/teacher"] for name in OF_A_TEACHER}
@@ -159,6 +160,11 @@ def test_values_that_the_hints_of_transformers_leave_out(config):
         ({"advantage_estimator": "trial_cv", "max_staleness": 1, "engine": SERVERS},
          "max_staleness"),
         ({"max_staleness": 1, "sampler_correction": "none"}, "sampler_correction"),
+        ({"branches": 3}, "branches=3 needs advantage_estimator='branch': 'grpo' would"),
+        ({"branches": 2, "advantage_estimator": "branch"}, "num_generations=8 .* 2 or more times"),
+        ({"branches": 7, "advantage_estimator": "branch"}, "branches . 1 = 8"),
+        ({"branches": 1, "advantage_estimator": "branch", "branch_where": "entropy",
+          "max_staleness": 1, "engine": SERVERS}, "needs max_staleness=0"),
         ({"off_policy_masks": {"icepop": [0, 5.0]}}, "off_policy_masks.icepop.0 must be greater"),
         ({"off_policy_masks": {"ice": 1.0}}, "unknown key 'off_policy_masks.ice'"),
         ({"scale_rewards": "some"}, "scale_rewards must be 'group', 'batch', 'none'"),
@@ -217,6 +223,7 @@ def test_all_of_ours_are_read_from_yaml(tmp_path):
     values = {name: written(name)[1] for name in OURS.keys() - SECTIONS}
     values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate"}
     values["zero_signal_groups"] = "resample"
+    values["branches"] = 0
     values["replay_max_age"] = OURS["replay_max_age"].default
     values["loss_type"] = "dr_grpo"
     path = tmp_path / "run.yaml"

@@ -32,7 +32,7 @@ class Estimator:
     the trainer's `scale_rewards` is its option of that name; with `reads_choices` the trainer fills
     the column `choices`, with `reads_values` it trains a critic and fills the column `value`,
     either for a forward pass; with `over_batch` it compares steps of different groups, and gets
-    those of all processes.
+    those of all processes; with `reads_branches` it knows branches and their trunks.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Estimator:
     reads_choices: bool = False
     reads_values: bool = False
     over_batch: bool = False
+    reads_branches: bool = False
 
     def __post_init__(self) -> None:
         if not callable(self.assign):

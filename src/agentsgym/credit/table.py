@@ -1,7 +1,7 @@
 """The step table: all inputs of credit assignment, as arrays."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,8 +29,10 @@ class StepTable:
     Per rollout, shape (R,): `group` int64 (rollouts with equal numbers are compared), `live` bool
     (False if the rollout failed), `final_reward` float64 (the mean reward of the scored episodes
     minus the rollout's `penalty`; NaN if it failed), `env` object (its `env_class_path`), `index`
-    int64 (its number in the group). Per step, shape (N,): `rollout` int64 (index into the arrays of
-    shape (R,)), `episode` and `step` int64, `reward` float64, `score_weight` float64 (the share of
+    int64 (its number in the group), `trunk` int64 (of a branch the place in these arrays of the
+    rollout that it left; of any other its own). Per step, shape (N,): `rollout` int64 (index into
+    the arrays of shape (R,)), `replayed` bool (a branch repeats it, so its tokens are context
+    there), `episode` and `step` int64, `reward` float64, `score_weight` float64 (the share of
     the episode's reward in the final reward: 1 / scored episodes, 0 in free shots), `tokens` int64
     (agent tokens), `reflection` bool, `anchor` object (str: the environment's key for the state
     before the step; without one, the normalized observation), `penalty` float64 (what a malformed
@@ -57,6 +59,8 @@ class StepTable:
     action: NDArray[np.object_]
     choices: NDArray[np.object_]
     value: Floats
+    trunk: Ints
+    replayed: Flags
 
     def __post_init__(self) -> None:
         self._check_keys()
@@ -112,6 +116,8 @@ def table_of(
         for episode in rollout.episodes
         for step in episode.steps
     ]
+    places = {rollout.session_id: r for r, rollout in enumerate(rollouts)}
+    left = [rollout.session_id.rpartition("@")[0] for rollout in rollouts]
     shares = [_share_of_an_episode(rollout) for rollout in rollouts]
     penalties = [
         0.0 if episode.score_weight else step.penalty * shares[r] for r, episode, step, _ in steps
@@ -134,6 +140,8 @@ def table_of(
         action=objects([tokens for _, _, _, tokens in steps]),
         choices=objects([alternatives[r].get((e.index, s.index), ()) for r, e, s, _ in steps]),
         value=np.array([values[r].get((e.index, s.index), 0.0) for r, e, s, _ in steps]),
+        trunk=np.array([places.get(left[r], r) for r in range(len(rollouts))], dtype=np.int64),
+        replayed=np.array([flag for one in rollouts for flag in _replayed(one)], dtype=np.bool_),
     )
 
 
@@ -168,13 +176,16 @@ def spans_of(rollout: Rollout) -> dict[tuple[int, int], tuple[Row, StepSpan]]:
 def concatenate(tables: Sequence[StepTable]) -> StepTable:
     """One table of several (for instance of all ranks); group numbers must be global already."""
     offsets = np.cumsum([0, *(len(table.group) for table in tables[:-1])])
-    rollout = [table.rollout + offset for table, offset in zip(tables, offsets, strict=True)]
+    places = {
+        name: np.concatenate([getattr(t, name) + o for t, o in zip(tables, offsets, strict=True)])
+        for name in ("rollout", "trunk")
+    }
     return StepTable(
-        rollout=np.concatenate(rollout),
+        **places,
         **{
             name: np.concatenate([getattr(table, name) for table in tables])
             for name in StepTable.__slots__
-            if name != "rollout"
+            if name not in places
         },
     )
 
@@ -198,6 +209,14 @@ def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
         penalty=table.penalty * factors[table.rollout],
     )
     return scaled, factors
+
+
+def _replayed(rollout: Rollout) -> Iterator[bool]:
+    """Whether a branch repeats each step, in the order of play."""
+    number = 0
+    for episode in rollout.episodes:
+        yield from (number + k < rollout.replayed for k in range(len(episode.steps)))
+        number += len(episode.nodes)
 
 
 def _final_reward(rollout: Rollout) -> float:

@@ -214,9 +214,14 @@ class EnvPool:
         return self._template_options or {}
 
     @property
+    def made(self) -> list[MultistepEnv]:
+        """The environments that rows have named so far."""
+        return [*self._envs.values()]
+
+    @property
     def names(self) -> set[str]:
         """Class paths of the environments that rows have named so far."""
-        return {env.class_path for env in self._envs.values()}
+        return {env.class_path for env in self.made}
 
     def get(self, row: Mapping[str, Any]) -> MultistepEnv:
         """The environment of a row. Raises UnknownEnvironment or ConfigError."""

@@ -9,18 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from agentsgym.training.branches import Branches
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
 from agentsgym.training.tasks import TaskSet, tasks_per_generation
-from agentsgym.types import Rollout, RolloutRequest, RolloutSource, SamplingParams
+from agentsgym.types import Rollout, RolloutRequest, RolloutSource
 
 
 class GenerationBatches:
     """The requests and rollouts of each generation. All ranks must call its methods.
 
-    `push_weights(step)` lets the engine sample from the current weights, and `play(requests, step,
-    sampling)` plays requests with them.
+    `push_weights(step)` lets the engine sample from the current weights, and `play(requests, step)`
+    plays requests with them, and branches. Ahead of the learner trunks are played; their branches
+    follow when the generation is due.
     """
 
     def __init__(
@@ -30,7 +32,8 @@ class GenerationBatches:
         collector: RolloutCollector,
         ranks: Ranks,
         push_weights: Callable[[int], None],
-        play: Callable[[Sequence[RolloutRequest], int, SamplingParams], list[Rollout]],
+        play: Callable[[Sequence[RolloutRequest], int], list[Rollout]],
+        branches: Branches,
     ) -> None:
         self._args = args
         self._tasks = tasks
@@ -38,6 +41,7 @@ class GenerationBatches:
         self._ranks = ranks
         self._push_weights = push_weights
         self._play = play
+        self._branches = branches
         self.end()
 
     def end(self) -> None:
@@ -46,6 +50,7 @@ class GenerationBatches:
         self._submitted: int | None = None
         self._open: dict[int, list[RolloutRequest]] = {}
         self._over: dict[str, Rollout] = {}
+        self._sent: set[str] = set()
         self._before: tuple[float, float] | None = None
         self._waits: dict[str, float] = {}
 
@@ -55,7 +60,7 @@ class GenerationBatches:
         generation = step // updates
         if not most:
             requests = self._ranks.together(lambda: self._requests(generation))
-            return requests, self._play(requests, step, self._collector.train_sampling)
+            return requests, self._play(requests, step)
         last = (max_steps - 1) // updates
         source = self._ranks.together(
             lambda: self._collector.source or self._collector.open_source()
@@ -94,11 +99,17 @@ class GenerationBatches:
         started = time.perf_counter()
         self._receive(source.poll(0.0))
         requests = self._open.pop(generation)
-        while any(request.session_id not in self._over for request in requests):
-            self._receive(source.poll())
-        rollouts = [self._over.pop(request.session_id) for request in requests]
+        rollouts = self._branches.play(requests, lambda some: self._fetch(source, some))
         self._measure(source, started)
         return requests, rollouts
+
+    def _fetch(self, source: RolloutSource, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        """The rollouts of requests, which are submitted now if they were not before."""
+        source.submit([r for r in requests if r.session_id not in self._sent])
+        while any(request.session_id not in self._over for request in requests):
+            self._receive(source.poll())
+        self._sent -= {request.session_id for request in requests}
+        return [self._over.pop(request.session_id) for request in requests]
 
     def _submit(self, source: RolloutSource, generation: int, last: int) -> None:
         """Submit what may be played now, and this generation in any case."""
@@ -106,8 +117,10 @@ class GenerationBatches:
         self._submitted = max(generation, min(generation + self._args.max_staleness, last))
         fresh = {number: self._requests(number) for number in range(first, self._submitted + 1)}
         self._open |= fresh
-        if fresh:
-            source.submit([request for requests in fresh.values() for request in requests])
+        first_ones = [r for many in fresh.values() for r in self._branches.trunks(many)]
+        if first_ones:
+            source.submit(first_ones)
+            self._sent |= {request.session_id for request in first_ones}
 
     def _receive(self, rollouts: Sequence[Rollout]) -> None:
         self._over |= {rollout.session_id: rollout for rollout in rollouts}

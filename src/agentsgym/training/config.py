@@ -211,6 +211,7 @@ def _check_combinations(config: Any) -> None:
             "its directory, or train at temperature 1"
         )
     _check_estimator(config)
+    _check_branches(config)
     _check_engine(config)
     _check_accelerator(config)
     refuse_without_effect(config)
@@ -247,6 +248,25 @@ def _check_estimator(config: Any) -> None:
         raise ValueError(
             f"scale_rewards={scaling!r} and advantage_options['scale_rewards']={own!r} mean the "
             "same; set one of them"
+        )
+
+
+def _check_branches(config: Any) -> None:
+    number, size, name = config.branches, config.num_generations, config.advantage_estimator
+    if number and not find_estimator(name).reads_branches:
+        raise ValueError(
+            f"branches={number} needs advantage_estimator='branch': {name!r} would compare a "
+            "branch with rollouts that do not begin as it does"
+        )
+    if number and (size % (number + 1) or size == number + 1):
+        raise ValueError(
+            f"num_generations={size} must be 2 or more times branches + 1 = {number + 1}: a group "
+            "has several trunks, each with its branches"
+        )
+    if number and config.branch_where == "entropy" and config.max_staleness:
+        raise ValueError(
+            "branch_where='entropy' needs max_staleness=0: the trainer measures the entropy "
+            "between trunks and branches"
         )
 
 

@@ -135,6 +135,16 @@ class TrainSettings(Section):
     )
     replay_max_age: Count = setting(4, "For how many generations 'replay' keeps groups.")
     max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
+    branches: CountOrZero = setting(
+        0,
+        "How many branches follow each trunk of a group: rollouts that play on from it, for the "
+        "estimator 'branch' (docs/branching.md).",
+    )
+    branch_where: Literal["first", "even", "entropy"] = setting(
+        "first",
+        "The action that branches replace: 'first', the second one of the trial; 'even', any one, "
+        "evenly; 'entropy', any one, more often where the policy is less sure.",
+    )
     curriculum: Text | None = setting(
         None,
         "A key of `task_data`, such as `family`, whose values divide the training tasks into "

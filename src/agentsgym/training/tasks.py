@@ -16,6 +16,7 @@ import torch
 import torch.utils.data
 
 from agentsgym.envs import ConfigError, EnvPool, check_rows
+from agentsgym.envs.base import overrides
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.types import session_seed
 from agentsgym.types.rows import Floats
@@ -41,6 +42,11 @@ def training_tasks(
     whole = len(dataset) <= MOST_CHECKED or args.curriculum is not None
     sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE))
     raise_problems("train_dataset", check_rows(dataset, envs, None if whole else sample))
+    alone = [env.name for env in envs.made if overrides(env, "_run_complete_episode")]
+    if args.branches and alone:
+        raise ConfigError(
+            f"branches={args.branches}: {alone[0]} plays its episodes itself, so it has no branches"
+        )
     if args.curriculum is None:
         return TaskSet(dataset, size, seed if shuffle else None)
     return Curriculum(dataset, size, seed, args.curriculum, shuffle, kept)

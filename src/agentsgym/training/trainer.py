@@ -20,6 +20,7 @@ from agentsgym.credit import find_estimator
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.training.advantages import ChoiceScorer, GenerationAdvantages
 from agentsgym.training.batches import GenerationBatches
+from agentsgym.training.branches import Branches, first_entropies
 from agentsgym.training.chat_templates import log_properties, template_options
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
@@ -144,8 +145,20 @@ class GRPOEnvTrainer(TRLBase):
         check_engine_at_work(args, engine)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
+        self.branches = Branches(
+            args,
+            self.ranks,
+            lambda: self.kept("branches"),
+            lambda some: first_entropies(self.loss.scorer, some, self.model),
+        )
         self.batches = GenerationBatches(
-            args, self.tasks, self.collector, self.ranks, self.push_weights, self.play
+            args,
+            self.tasks,
+            self.collector,
+            self.ranks,
+            self.push_weights,
+            self.play_tasks,
+            self.branches,
         )
         replays = args.zero_signal_groups == "replay"
         self.replay = ReplayBuffer(args.num_generations, args.replay_max_age) if replays else None
@@ -222,6 +235,7 @@ class GRPOEnvTrainer(TRLBase):
             trained = self._replay(trained, self.replay)
         self.low_signal.update(advantages.share_with_signal)
         figures = {"time/rollouts": seconds} | self.batches.figures(rollouts, step)
+        figures |= self.branches.learn(rollouts)
         self.reports.generation(rollouts, step, advantages, figures)
         for each in self.passes:
             each.run(trained)
@@ -251,8 +265,7 @@ class GRPOEnvTrainer(TRLBase):
         again = [i for i in range(len(requests)) if not signal[i]]
         for i in again:
             requests[i] = self.collector.other_task(requests[i], self.tasks, step, round_)
-        sampling = self.collector.train_sampling
-        played = self.play([requests[i] for i in again], step, sampling)
+        played = self.play_tasks([requests[i] for i in again], step)
         fresh = dict(zip(again, played, strict=True))
         return [fresh.get(i, old) for i, old in enumerate(rollouts)]
 
@@ -358,6 +371,11 @@ class GRPOEnvTrainer(TRLBase):
         call it, each with its own requests."""
         self.push_weights(step)
         return self.ranks.together(lambda: self.collector.play(requests, sampling))
+
+    def play_tasks(self, requests: Sequence[RolloutRequest], step: int) -> list[Rollout]:
+        """Play training rollouts, the trunks and then their branches."""
+        sampling = self.collector.train_sampling
+        return self.branches.play(requests, lambda some: self.play(some, step, sampling))
 
     def save_rollouts(self, checkpoint: Path) -> None:
         """Save this rank's groups for replay."""

@@ -14,6 +14,7 @@ NAMES = (
     "gigpo",
     "trial",
     "trial_cv",
+    "branch",
     "gae",
     "reward",
 )
