@@ -146,7 +146,7 @@ class Cell:
         def noise(size, scale):
             return scale * torch.randn(size, generator=generator, dtype=torch.float64)
 
-        self.train_on = train_on
+        self.train_on, self.vocabulary = train_on, model.config.vocab_size
         self.off_policy = off_policy
         self.rollouts = []
         self.advantages = []
@@ -211,7 +211,7 @@ class Cell:
                         self.old[number].tolist() if self.off_policy else None,
                         self.ref[number].tolist(),
                         self.teacher[number].tolist(),
-                        known_ids(row.supports, self.model.config.vocab_size),
+                        known_ids(row.supports, self.vocabulary),
                     )
                 )
                 number += 1
