@@ -60,6 +60,15 @@ def chosen(probed):
     return {one.key: one.value for one in choices(probed)}
 
 
+def test_lucky_games_of_a_teacher_are_not_imitated():
+    """Best play earns 0.85, and the best of sixteen games 0.9: they guess, and do not ask."""
+    lucky = replace(SEEN, reference=0.85)
+    (reason,) = (one.reason for one in choices(lucky) if one.key == BEST_OF)
+    assert "more than best play, 0.850" in reason
+    assert BEST_OF not in chosen(replace(lucky, random_teacher=False))
+    assert BEST_OF in chosen(replace(lucky, random_teacher=False, reference=0.95))
+
+
 def test_the_settings_follow_from_what_was_probed():
     """6000 / 50 = 120 games in 15 groups of 8; updates of 1700 / 50 = 34 games; positions for 60
     pieces twice and two actions of 64 tokens, 248; a byte is a token at most, and an end."""

@@ -52,6 +52,13 @@ def test_an_imitator_far_below_its_teacher_is_named_with_what_to_try(legal, rewa
     assert found is None if says is None else says in found and "warm_start.steps" in found
 
 
+def test_what_is_advised_was_not_done_before():
+    players = {"teacher": TEACHER, "imitator": Figures(0.9, 0.5, 0.03, 128)}
+    assert "warm_start.tokenizer=phrases" in problem(players)
+    found = problem(players, "more time (warm_start.max_seconds)", copies=True)
+    assert found.endswith("give it more time (warm_start.max_seconds)")
+
+
 def test_all_stand_on_one_line():
     players = {"teacher": TEACHER, "constant": Figures(1.0, 0.2, 0.01, 128, "[apple]")}
     assert side_by_side(players) == (

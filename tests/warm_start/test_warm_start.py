@@ -421,7 +421,7 @@ def test_a_warm_start_ends_when_its_time_is_used_up(chat_tokenizer, monkeypatch)
         pad_id=0,
         progress=lambda step, of, values: rates.append(values["lr"]),
     )
-    assert result.steps == 17 + 17 // 4
+    assert result.steps == 17 + 17 // 4 and result.late
     assert (
         rates[16] == pytest.approx(3e-3)
         and rates[-1] < 1e-3

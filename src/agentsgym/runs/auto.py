@@ -69,7 +69,7 @@ class Probed:
     did not have; `pieces` are the phrases and words of the longest conversation, `action_bytes` the
     longest action, `actions` the most of them in a trial; `difficulty` is a key of `task_data`
     whose values differ in reward, if there is one; `reward` and `best_of` are the mean reward of
-    all games and of the best of `BEST_OF`."""
+    all games and of the best of `BEST_OF`, `reference` that of best play, if it is known."""
 
     reward: float
     best_of: float
@@ -81,6 +81,7 @@ class Probed:
     actions: int
     carries: bool
     random_teacher: bool
+    reference: float | None = None
     difficulty: str | None = None
 
     @property
@@ -143,11 +144,16 @@ def _of_warm_start(probed: Probed) -> Iterator[_Row]:
     yield "warm_start.epochs", EPOCHS, "to play the best of several takes longer than to learn it"
     yield "warm_start.tokenizer_games", 500, "the words of a small game are seen by then"
     yield "warm_start.max_seconds", WARM_SECONDS, "of ten minutes; if it learns sooner, it ends"
-    varied = probed.random_teacher or probed.signal[BEST_OF] >= WITH_SIGNAL
+    best = probed.reference
+    lucky = best is not None and probed.best_of > best
+    varied = probed.random_teacher or (probed.signal[BEST_OF] >= WITH_SIGNAL and not lucky)
     if varied and probed.best_of > probed.reward:
         earns = f"the teacher earns {probed.reward:.3f}, the best of {BEST_OF}"
-        why = f"{earns} of its games on a task {probed.best_of:.3f}: these show what a prompt means"
-        yield "warm_start.best_of", BEST_OF, why
+        why = f"{earns} of its games on a task {probed.best_of:.3f}: "
+        show = "these show what a prompt means"
+        if lucky:
+            show = f"more than best play, {best:.3f}; after a question they show what it tells"
+        yield "warm_start.best_of", BEST_OF, why + show
 
 
 def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
@@ -224,8 +230,15 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
         actions=max(map(len, said)),
         carries=env.config.episodes_per_trial > 1 and env.config.carry != "none",
         random_teacher=isinstance(teacher, RandomAgent),
+        reference=_reference(env, tasks),
         difficulty=_difficulty(tasks, groups),
     )
+
+
+def _reference(env: MultistepEnv, tasks: Sequence[Mapping[str, Any]]) -> float | None:
+    scores = [env.reference_score(task) for task in tasks]
+    known = [score for score in scores if score is not None]
+    return fmean(known) if len(known) == len(scores) else None
 
 
 def _signal(groups: Any) -> float:

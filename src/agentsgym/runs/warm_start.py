@@ -39,7 +39,7 @@ from agentsgym.runs.signal_check import PROBE, probe, signal_text
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
-from agentsgym.warm_start.players import Figures, problem, scripted_players, side_by_side
+from agentsgym.warm_start.players import LONGER, Figures, problem, scripted_players, side_by_side
 from agentsgym.warm_start.players import figures as player_figures
 from agentsgym.warm_start.settings import CHAT, ROLLOUTS, SCRIPTED, WarmStartSettings
 
@@ -67,15 +67,24 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     made = warm_start(
         env, teacher, config.warm_start, settings.seed, first=first, progress=progress.warm_start
     )
-    progress.note(f"the warm start had {made.figures['steps']:.0f} updates")
-    _show(made.players, progress)
+    seconds = config.warm_start.max_seconds
+    end = f", for no more of which there was time (max_seconds={seconds:g})" if made.late else ""
+    progress.note(f"the warm start had {made.figures['steps']:.0f} updates{end}")
+    longer = "more time (warm_start.max_seconds)" if made.late else LONGER
+    _show(made.players, progress, longer, copies=config.warm_start.model.induction_heads > 0)
     return made
 
 
-def _show(players: Mapping[str, Figures], progress: Progress) -> None:
+def _show(
+    players: Mapping[str, Figures],
+    progress: Progress,
+    longer: str = LONGER,
+    *,
+    copies: bool = False,
+) -> None:
     """Show the players side by side, and warn if the imitator does not reach its teacher."""
     progress.note(side_by_side(players))
-    if wrong := problem(players):
+    if wrong := problem(players, longer, copies=copies):
         progress.note(f"warning: {wrong}")
 
 

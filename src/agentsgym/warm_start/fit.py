@@ -46,11 +46,13 @@ def no_progress(step: int, steps: int, values: Mapping[str, float]) -> None:
 @dataclass(frozen=True, slots=True)
 class FitResult:
     """Figures of a finished warm start. `step` is the update whose weights were kept (0: those
-    before training), `steps` the number of updates; losses are in nats per target."""
+    before training), `steps` the number of updates; `late` says whether its time was used up;
+    losses are in nats per target."""
 
     step: int
     steps: int
     stopped_early: bool
+    late: bool
     first_loss: float
     loss: float
     held_out_losses: Mapping[int, float]
@@ -143,6 +145,7 @@ class _Training:
         self._trained = [p for p in self.model.parameters() if p.requires_grad]
         self._optimizer = _optimizer(self._trained, self.settings)
         self._adapters = is_adapted(self.model)
+        self._late = False
         self._best = 0
         self._best_weights: list[torch.Tensor] = []
         self._held_out_losses: dict[int, float] = {}  # by the step before which they were computed
@@ -168,6 +171,7 @@ class _Training:
             step=self._best if self.held_out else step,
             steps=step,
             stopped_early=step < self.steps,
+            late=self._late,
             first_loss=_mean(losses[:1]),
             loss=_mean(losses[-max(1, step // 10) :]),
             held_out_losses=dict(self._held_out_losses),
@@ -179,8 +183,8 @@ class _Training:
         most = self.settings.max_seconds
         if self.steps - step <= max(1, step // _LAST):
             return
-        is_late = most is not None and seconds > most * _LAST / (1 + _LAST)
-        if is_late or (self._rests(step) and self._has_learned()):
+        self._late = most is not None and seconds > most * _LAST / (1 + _LAST)
+        if self._late or (self._rests(step) and self._has_learned()):
             self._falls_from, self.steps = step, step + max(1, step // _LAST)
 
     def _has_learned(self) -> bool:

@@ -24,13 +24,15 @@ class WarmStartResult:
     """A model, its tokenizer, and figures: `games`, `steps`, `parameters`, `vocabulary`, `loss`
     (nats per target, mean over the last tenth of the updates), `first_loss`, `tokens_per_action`
     and `tokens_per_observation` (means, without the template's markers). `games` are those of which
-    the tokenizer was made; `players` has the teacher, the imitator and others side by side."""
+    the tokenizer was made; `players` has the teacher, the imitator and others side by side. `late`
+    says whether the time was used up."""
 
     model: Any
     tokenizer: Any
     figures: dict[str, float]
     games: tuple[Rollout, ...] = ()
     players: dict[str, Figures] = field(default_factory=dict)
+    late: bool = False
 
 
 def warm_start(
@@ -108,7 +110,7 @@ def warm_start(
         "first_loss": result.first_loss,
         "loss": result.loss,
     } | {name: float(np.mean(_tokens(tokenizer, part))) for name, part in texts.items()}
-    return WarmStartResult(model, tokenizer, figures, games, players)
+    return WarmStartResult(model, tokenizer, figures, games, players, result.late)
 
 
 def _apart(

@@ -26,6 +26,8 @@ BEST = "imitated games"
 """The name of the best of the teacher's games on each task, where only these are imitated."""
 ILLEGAL = 0.02
 """How many more of its actions than of its teacher's may be illegal."""
+LONGER = "more updates (warm_start.steps)"
+"""What an imitator needs that has learned too little, if nothing but their number ended it."""
 ERRORS = 2.0
 """How many standard errors its reward may be below its teacher's."""
 
@@ -112,9 +114,11 @@ def side_by_side(players: Mapping[str, Figures]) -> str:
     return f"reward and legal actions in {games} games: {shown}"
 
 
-def problem(players: Mapping[str, Figures]) -> str | None:
-    """What is wrong with an imitator that does not reach its teacher, and what to try; None if it
-    reaches it, or nobody knows."""
+def problem(
+    players: Mapping[str, Figures], longer: str = LONGER, *, copies: bool = False
+) -> str | None:
+    """What is wrong with an imitator that does not reach its teacher, and what to try: to learn for
+    `longer`, or to let it copy, if it does not; None if it reaches it, or nobody knows."""
     teacher, imitator = players.get("teacher"), players.get("imitator")
     if teacher is None or imitator is None:
         return None
@@ -125,18 +129,20 @@ def problem(players: Mapping[str, Figures]) -> str | None:
     if imitator.reaches(teacher):
         return None
     if not imitator.games:
-        return "no game of the imitator could be played: give it more updates (warm_start.steps)"
+        return f"no game of the imitator could be played: give it {longer}"
     if imitator.legal < teacher.legal - ILLEGAL:
-        return (
-            f"the imitator is less legal than its teacher ({imitator.legal:.1%} of its actions, "
-            f"the teacher's {teacher.legal:.1%}): give it more updates (warm_start.steps); where "
-            "actions repeat words of the prompt, let it copy (warm_start.tokenizer=phrases "
+        copying = (
+            "; where actions repeat words of the prompt, let it copy (warm_start.tokenizer=phrases "
             "warm_start.model.induction_heads=3 warm_start.model.recency_heads=1 "
             "warm_start.model.layers=3)"
+        )
+        return (
+            f"the imitator is less legal than its teacher ({imitator.legal:.1%} of its actions, "
+            f"the teacher's {teacher.legal:.1%}): give it {longer}{'' if copies else copying}"
         )
     return (
         f"the imitator is legal, but earns less than what it imitates ({imitator.reward:.3f}, "
         f"{who} {teacher.reward:.3f}), so it does not use what it reads as they do: "
-        "give it more updates (warm_start.steps), a larger model (warm_start.model.layers=4), or "
+        f"give it {longer}, a larger model (warm_start.model.layers=4), or "
         "a teacher whose actions follow from what the prompts show"
     )
