@@ -16,6 +16,7 @@ from agentsgym.generation import EmbeddedEngine, EngineUnavailable
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout import LocalSource
 from agentsgym.training.batches import GenerationBatches, age
+from agentsgym.training.branches import Branches
 from agentsgym.types import RolloutRequest, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 from of_rows import episode_of, rollout_of, step_of
@@ -258,12 +259,14 @@ def test_batches_are_generations_in_whatever_order_their_rollouts_end(data, ahea
     args = SimpleNamespace(
         max_staleness=ahead, updates_per_generation=1, generation_batch_size=6, num_generations=3
     )
+    args.branches, args.branch_where = 0, "first"
     collector = SimpleNamespace(
         source=source, close_source=lambda: None, train_requests=lambda rows, step, group: rows
     )
     tasks = SimpleNamespace(generation=_requests_of)
     alone = SimpleNamespace(together=lambda act: act())
-    batches = GenerationBatches(args, tasks, collector, alone, lambda step: None, None)
+    branches = Branches(args, alone, dict, list)
+    batches = GenerationBatches(args, tasks, collector, alone, lambda step: None, None, branches)
     for number in range(first, first + 4):
         requests, rollouts = batches.next(number, first + 4)
         assert requests == _requests_of(number)

@@ -105,7 +105,9 @@ class GenerationBatches:
 
     def _fetch(self, source: RolloutSource, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         """The rollouts of requests, which are submitted now if they were not before."""
-        source.submit([r for r in requests if r.session_id not in self._sent])
+        new = [request for request in requests if request.session_id not in self._sent]
+        if new:
+            source.submit(new)
         while any(request.session_id not in self._over for request in requests):
             self._receive(source.poll())
         self._sent -= {request.session_id for request in requests}
