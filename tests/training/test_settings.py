@@ -44,6 +44,7 @@ NEEDS = {
     "max_resample_rounds": ["--zero_signal_groups", "resample"],
 }
 NEEDS["branches"] = ["--advantage_estimator", "branch"]
+NEEDS["branch_where"] = [*NEEDS["branches"], "--branches", "1"]
 NEEDS["replay_max_age"] = ["--zero_signal_groups", "replay"]
 OF_A_TEACHER = ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
 NEEDS |= {name: ["--teacher_model", "a/teacher"] for name in OF_A_TEACHER}
@@ -223,7 +224,7 @@ def test_all_of_ours_are_read_from_yaml(tmp_path):
     values = {name: written(name)[1] for name in OURS.keys() - SECTIONS}
     values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate"}
     values["zero_signal_groups"] = "resample"
-    values["branches"] = 0
+    values |= {"branches": 0, "branch_where": "first"}
     values["replay_max_age"] = OURS["replay_max_age"].default
     values["loss_type"] = "dr_grpo"
     path = tmp_path / "run.yaml"
@@ -275,6 +276,7 @@ TABLE = [
     ("sampler_cap", 3.0, {"sampler_correction": "none"}, {}),
     ("max_resample_rounds", 4, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "resample"}),
     ("replay_max_age", 2, {"zero_signal_groups": "drop"}, {"zero_signal_groups": "replay"}),
+    ("branch_where", "even", {}, {"branches": 1, "advantage_estimator": "branch"}),
     ("min_signal_patience", 3, {"min_signal_share": 0.0}, {}),
     ("teacher_key_env", "KEY", {}, {"teacher_model": "http://teacher:8000"}),
     ("distillation", "forward", {}, {"teacher_model": "a/teacher"}),

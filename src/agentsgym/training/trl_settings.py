@@ -137,6 +137,7 @@ CONDITIONS = (
         Condition(name, "with teacher_model", lambda c: c.teacher_model is not None)
         for name in ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
     ),
+    Condition("branch_where", "with branches above 0", lambda c: c.branches > 0),
     Condition("ray", "with ray.workers", lambda c: c.ray.workers > 0),
 )
 """Settings of ours and of the losses that are refused without what they belong to."""
