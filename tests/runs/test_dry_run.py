@@ -81,7 +81,7 @@ def test_a_directory_with_a_configuration_alone_has_the_small_tokenizer(tmp_path
     (tmp_path / "config.json").write_text(json.dumps(SHAPE))
     remarks, _, summary = dry_run(model=str(tmp_path))
     assert summary.steps == 1
-    assert "a random qwen3 of 2 layers and width 64, with a small tokenizer" in remarks
+    assert "A random qwen3 of 2 layers and width 64, with a small tokenizer" in remarks
 
 
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch, dry_run):
