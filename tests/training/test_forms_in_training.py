@@ -11,6 +11,9 @@ from agentsgym import register, task_dataset
 from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.training.loss import forest
 
+pytest.importorskip("uvicorn", reason="needs the extra 'endpoint'")
+pytest.importorskip("llguidance", reason="needs the extra 'grammar'")
+
 SCHEMA = {
     "type": "object",
     "properties": {"city": {"type": "string", "maxLength": 6}, "days": {"enum": [1, 2, 12]}},
