@@ -16,7 +16,7 @@ from agentsgym.generation import EmbeddedEngine, EngineUnavailable
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.rollout import LocalSource
 from agentsgym.training.batches import GenerationBatches, age
-from agentsgym.training.branches import Branches
+from agentsgym.training.branches import BranchPlan
 from agentsgym.types import RolloutRequest, session_seed
 from helpers import DigitEnv, random_llama, task_dataset
 from of_rows import episode_of, rollout_of, step_of
@@ -265,7 +265,7 @@ def test_batches_are_generations_in_whatever_order_their_rollouts_end(data, ahea
     )
     tasks = SimpleNamespace(generation=_requests_of)
     alone = SimpleNamespace(together=lambda act: act())
-    branches = Branches(args, alone, dict, list)
+    branches = BranchPlan(args, alone, dict, list)
     batches = GenerationBatches(args, tasks, collector, alone, lambda step: None, None, branches)
     for number in range(first, first + 4):
         requests, rollouts = batches.next(number, first + 4)

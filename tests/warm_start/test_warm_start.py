@@ -339,6 +339,14 @@ class AskEnv(MultistepEnv):
         return ["ask", "red", "blue"]
 
 
+class OneWordEnv(AskEnv):
+    """It ends with the first action."""
+
+    def _step_episode(self, session_id, state, action):
+        state, reward, _, facts = super()._step_episode(session_id, state, action)
+        return state, reward, True, facts
+
+
 @pytest.mark.parametrize("noisy", [False, True])
 def test_games_of_a_random_player_are_also_played_on_after_its_questions(noisy, monkeypatch):
     """The best of sixteen whole games guesses at once; those that begin after a question show what
@@ -360,6 +368,14 @@ def test_games_of_a_random_player_are_also_played_on_after_its_questions(noisy, 
         *asked, last = [step.action for step in game.steps]
         assert asked == ["ask"] * game.replayed
         assert last == ["red", "blue"][game.task_data["seed"] % 2]
+
+
+def test_games_of_one_action_are_imitated_whole():
+    env = OneWordEnv(build_tiny_tokenizer(["Which?", "ask", "red", "blue"], 400))
+    settings = NEW.model_copy(update={"best_of": 16})
+    tasks = [{"seed": k} for k in range(8)]
+    games = GameStream(env, RandomAgent(env, seed=0), tasks, settings, 0).imitated(7)
+    assert [game.replayed for game in games] == [0] * 7
 
 
 def test_players_are_compared_on_tasks_that_are_not_imitated_if_luck_chooses():

@@ -239,16 +239,17 @@ def assess_played(rollouts: Sequence[Rollout], pool: EnvPool, *, seed: int = 0) 
     scores: dict[int, float | None] = {}
     for rollout in rollouts:
         if not rollout.failed and rollout.group not in scores:
-            scores[rollout.group] = _reference_score(rollout, pool)
+            env = pool.of(rollout.env_class_path, rollout.env_config)
+            scores[rollout.group] = known_reference(env, rollout.task_data)
     references = [scores.get(rollout.group) for rollout in rollouts]
     return Played(assess(rollouts, references, seed=seed), tuple(rollouts))
 
 
-def _reference_score(rollout: Rollout, pool: EnvPool) -> float | None:
-    """The best known play's score; None if it is unknown or its computation failed."""
-    env = pool.of(rollout.env_class_path, rollout.env_config)
+def known_reference(env: MultistepEnv, task_data: Mapping[str, Any]) -> float | None:
+    """The expected reward of the best known play on a task; None if it is unknown, or a warning
+    says why not."""
     try:
-        score = env.reference_score(rollout.task_data)
+        score = env.reference_score(task_data)
         return None if score is None else checked_number(score, "reference_score")
     except KeyboardInterrupt:
         raise

@@ -33,6 +33,7 @@ from agentsgym.types import (
 )
 from agentsgym.types.foreign import checked_number
 from agentsgym.types.names import ConfigError
+from agentsgym.types.protocols import records_supports
 from agentsgym.types.reward_placement import place_rewards
 from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
@@ -82,11 +83,6 @@ def check_engine(env: MultistepEnv, engine: Any) -> None:
             "among given answers and says what each token was chosen from: the embedded or the "
             f"plain one, or servers of serve-model; {type(engine).__name__} does not"
         )
-
-
-def records_supports(engine: Any) -> bool:
-    """Whether an engine samples among given answers and says what each token was chosen from."""
-    return bool(getattr(engine, "records_supports", False))
 
 
 def _has_engine(agent: Any) -> TypeGuard[EngineAgent]:

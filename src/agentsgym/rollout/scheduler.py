@@ -26,7 +26,6 @@ from agentsgym.rollout.drive import (
     check_engine,
     play_alone,
     plays_episodes,
-    records_supports,
 )
 from agentsgym.rollout.session import Session
 from agentsgym.rollout.trial import TrialGenerator, play_trial
@@ -38,6 +37,7 @@ from agentsgym.types import (
     RolloutRequest,
     SamplingParams,
 )
+from agentsgym.types.protocols import records_supports
 
 JOIN_SECONDS = 1.0
 """Seconds that `close` waits for threads in which environments are at work."""

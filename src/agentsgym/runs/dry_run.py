@@ -93,7 +93,7 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch) -> list[str]:
     return [
         f"The settings are valid. {summary.steps} optimizer step ran on this CPU, on "
         f"{summary.agent_tokens} sampled tokens; nothing was kept.",
-        f"{model.capitalize()} took the place of {config.model.path}, the embedded engine that of "
+        f"{model} took the place of {config.model.path}, the embedded engine that of "
         "servers, this process that of actors on Ray. Nothing was played ahead, and settings of a "
         "GPU were left out.",
         *(f"Not tried here: {text}." for text in not_tried),
@@ -129,7 +129,7 @@ def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, s
         "output_dir": folder / "run",
     }
     size = f"{_LAYERS} layers and width {_WIDTH}"
-    words = f"a random {model.config.model_type} of {size}, with {whose}"
+    words = f"A random {model.config.model_type} of {size}, with {whose}"
     return plain.model_copy(update=changes), words
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from agentsgym.training.branches import Branches
+from agentsgym.training.branches import BranchPlan
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.ranks import Ranks
@@ -33,7 +33,7 @@ class GenerationBatches:
         ranks: Ranks,
         push_weights: Callable[[int], None],
         play: Callable[[Sequence[RolloutRequest], int], list[Rollout]],
-        branches: Branches,
+        branches: BranchPlan,
     ) -> None:
         self._args = args
         self._tasks = tasks

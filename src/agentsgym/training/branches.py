@@ -1,4 +1,4 @@
-"""Branches in training: which rollouts of a group they are, and which actions they replace.
+"""BranchPlan in training: which rollouts of a group they are, and which actions they replace.
 
 Where branches leave a trunk depends on what it had done until then, and on earlier generations, but
 never on what it did from there on; otherwise the estimator "branch" would be biased.
@@ -22,7 +22,7 @@ Play = Callable[[Sequence[RolloutRequest]], list[Rollout]]
 Entropies = Callable[[Sequence[Rollout]], list[list[float]]]
 
 
-class Branches:
+class BranchPlan:
     """Of the requests of each group every (branches + 1)-th one is a trunk, and those after it play
     on from it: instead of an action that `branch_where` selects, or from the beginning where it
     selects none. A trunk that failed has no branches, its requests are played as they are.

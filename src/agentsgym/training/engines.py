@@ -27,6 +27,7 @@ from agentsgym.types import (
     WeightUpdate,
     trainable,
 )
+from agentsgym.types.protocols import records_supports
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Note = Callable[[str], None]
@@ -65,7 +66,7 @@ def check_engine_at_work(args: GRPOEnvConfig, engine: TrainableEngine) -> None:
             f"{name} does not have: let the run start a server (engine={{'launch': 1, 'command': "
             "'serve-model'}), or name servers in engine.urls"
         )
-    if (args.top_p < 1.0 or args.top_k > 0) and not getattr(engine, "records_supports", False):
+    if (args.top_p < 1.0 or args.top_k > 0) and not records_supports(engine):
         raise ValueError(
             "top_p and top_k need an engine that says which tokens they left, or the importance "
             f"ratio would be biased, and {name} does not: leave them off, or use the embedded or "

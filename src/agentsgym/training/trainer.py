@@ -20,7 +20,7 @@ from agentsgym.credit import find_estimator
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.training.advantages import ChoiceScorer, GenerationAdvantages
 from agentsgym.training.batches import GenerationBatches
-from agentsgym.training.branches import Branches, first_entropies
+from agentsgym.training.branches import BranchPlan, first_entropies
 from agentsgym.training.chat_templates import log_properties, template_options
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
@@ -145,7 +145,7 @@ class GRPOEnvTrainer(TRLBase):
         check_engine_at_work(args, engine)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
-        self.branches = Branches(
+        self.branches = BranchPlan(
             args,
             self.ranks,
             lambda: self.kept("branches"),

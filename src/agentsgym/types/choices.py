@@ -13,7 +13,7 @@ from agentsgym.types.supports import Ids
 _END = -1
 
 
-class Answer(Protocol):
+class AnswerWalk(Protocol):
     """An answer that is being chosen, token by token. `allowed` are the ids that may come next,
     ascending or `compact`, none at the end; `error` says why it cannot go on, "" if it can."""
 
@@ -44,7 +44,7 @@ class Answers(Protocol):
     @property
     def body(self) -> dict[str, Any]: ...
 
-    def walk(self, tokenizer: Any, vocabulary: int) -> Answer:
+    def walk(self, tokenizer: Any, vocabulary: int) -> AnswerWalk:
         """The beginning of an answer by a model of so many ids. Raises ValueError if it can give
         none of them, or not all."""
 

@@ -215,6 +215,11 @@ def wait_for(engine: Engine, session_id: str) -> GenerationResult:
                 return result
 
 
+def records_supports(engine: Any) -> bool:
+    """Whether an engine samples among given answers and says what each token was chosen from."""
+    return bool(getattr(engine, "records_supports", False))
+
+
 def check_submitted(requests: Sequence[GenerationRequest], open_sessions: Container[str]) -> None:
     """Raise ValueError if a session would have two requests open; for an engine's `submit`."""
     names = [request.session_id for request in requests]

@@ -84,6 +84,8 @@ class GameStream:
             for game, nodes in self._prefix(group)
             for index in range(size)
         ]
+        if not requests:  # games of one action have no middle
+            groups += self._groups(count - len(groups))
         played = play(requests, self._agent, EnvPool(envs=[self._env]))
         for start in range(0, len(played), size):
             live = [one for one in played[start : start + size] if not one.failed]

@@ -18,7 +18,8 @@ from agentsgym.types.rows import Ints
 
 Float32s = npt.NDArray[np.float32]
 DRAWN_WEIGHT = 0.25
-"""Weight of the random actions that lead to where a game is played on."""
+"""Weight of the random actions that lead to where a game is played on. Without it an imitator asked
+a second question in none of 128 games, with it in 36."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,11 @@ def branch(table: StepTable) -> Floats:
     """
     owner, live = table.rollout, table.live
     place = np.arange(len(owner)) - np.searchsorted(owner, owner)
-    split, trunk = _splits(table)[owner], table.trunk[owner]
+    splits, trunk = _splits(table), table.trunk[owner]
+    split = splits[owner]
     own, after = ~table.replayed & live[owner], (split > 0) & (place >= split)
     value = trial_returns(table, 1.0, 1.0)
-    value += np.where(own & ~after, _surplus(table, value, place == split)[owner], 0.0)
+    value += np.where(own & ~after, _surplus(table, value, place == split, splits)[owner], 0.0)
     starts = np.zeros(len(owner), np.bool_)
     starts[episode_starts(table)] = True
     begins = own & (starts | (after & (place == split)))
@@ -95,12 +96,12 @@ def _splits(table: StepTable) -> Ints:
     return splits[table.trunk]
 
 
-def _surplus(table: StepTable, to_go: Floats, at_split: Flags) -> Floats:
+def _surplus(table: StepTable, to_go: Floats, at_split: Flags, splits: Ints) -> Floats:
     """How much more a trunk's continuations earn on average than its own, shape (R,)."""
     own = np.bincount(table.rollout, np.where(at_split, to_go, 0.0), len(table.group))
     of_trunk = np.bincount(table.trunk, np.where(table.live, own, 0.0), len(own))
     mean = of_trunk / np.maximum(np.bincount(table.trunk, table.live, len(own)), 1)
-    return np.where(_splits(table) > 0, mean - own, 0.0)
+    return np.where(splits > 0, mean - own, 0.0)
 
 
 def _others(one: int, earned: dict[int, list[float]]) -> list[float]:

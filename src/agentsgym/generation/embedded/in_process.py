@@ -26,7 +26,7 @@ from agentsgym.types import (
     GenerationResult,
     WeightUpdate,
 )
-from agentsgym.types.choices import Answer, Answers, Choices
+from agentsgym.types.choices import Answers, AnswerWalk, Choices
 from agentsgym.types.protocols import check_submitted
 from agentsgym.types.requests import context_overflow
 from agentsgym.types.rows import Ints
@@ -80,7 +80,7 @@ class InProcessEngine(ABC):
         self._requests: dict[str, GenerationRequest] = {}
         self._contexts: dict[str, Ints] = {}
         self._waiting: deque[str] = deque()
-        self._walks: dict[str, Answer] = {}
+        self._walks: dict[str, AnswerWalk] = {}
         self._supports: defaultdict[str, list[tuple[int, Ids]]] = defaultdict(list)
         self._ready: list[GenerationResult] = []
         self._table = RowTable()

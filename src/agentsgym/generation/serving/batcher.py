@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.types import Engine, GenerationRequest, GenerationResult
+from agentsgym.types.protocols import records_supports
 
 T = TypeVar("T")
 _JOIN_SECONDS = 5.0
@@ -50,7 +51,7 @@ class Batcher:
     def __init__(self, engine: Engine, select: Callable[[str], None] = lambda model: None) -> None:
         self._engine = engine
         self._select = select
-        self.records_supports = bool(getattr(engine, "records_supports", False))
+        self.records_supports = records_supports(engine)
         """Whether the engine can hold an answer to a form."""
         self.paused = False
         """Whether new requests wait; see `pause`."""

@@ -89,8 +89,8 @@ class EngineBackend:
 
     def _read(self, call: ModelCall) -> tuple[Codec, tuple[int, ...], Grammar | None]:
         """The codec with the call's tools, the ids of the conversation, and the grammar of the
-        answer. Raises ValueError, and
-        CallRefused if it is too long, which is found out before all of it is encoded."""
+        answer. Raises ValueError, and CallRefused if it is too long, which is found out before all
+        of it is encoded."""
         exact, longest = self.batcher.records_supports, self.facts.max_model_len
         codec = self._codec.with_tools(call.tools)
         grammar = grammar_of(self._codec, self._tokenizer, call, exact=exact)
