@@ -22,7 +22,7 @@ from agentsgym.warm_start.tiny import build_model, build_tokenizer
 
 # --- the environment ---
 class HigherLowerEnv(MultistepEnv):
-    """Guess a digit; the answer to a wrong guess is which way to go."""
+    """Guess a digit; the answer to a wrong guess says which way to go."""
 
     class Settings(EnvSettings):
         max_steps_per_episode: int = 4
