@@ -194,7 +194,7 @@ TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/environments/README.md": {"environments": environments},
     "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
-    "docs/doctor.md": {"faults": faults},
+    "docs/my-game-does-not-learn.md": {"faults": faults},
     "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
     "docs/credit-reference.md": {
         "reward placements": reward_placements,

@@ -16,15 +16,15 @@ from pages import page_blocks
 
 DOCS = Path(__file__).parents[2] / "docs"
 # Other tests run the Python of these: test_readme.py, credit/test_estimators.py,
-# report/test_export.py, integrations/with_openenv/test_serving.py.
+# report/test_export.py, and of integrations with_openenv/test_serving.py and test_inspect_task.py.
 ELSEWHERE = {
     "README.md",
     "docs/credit.md",
-    "docs/export.md",
-    "docs/integrations/openenv.md",
+    "docs/integrations/openenv-verifiers-inspect.md",
     "docs/recipes.md",
     "docs/run-directory.md",
     "docs/tokens.md",
+    "docs/viewer.md",
     "docs/warm-start.md",
 }
 PAGES = sorted({one.page for one in page_blocks.blocks() if one.language == "python"} - ELSEWHERE)
@@ -33,7 +33,6 @@ NEEDS = {
     "docs/engines.md": ("aiohttp",),
     "docs/environments/text-adventures.md": ("alfworld", "textworld"),
     "docs/environments/textarena.md": ("textarena", "gymnasium"),
-    "docs/integrations/verifiers.md": ("inspect_ai",),
     "docs/tools.md": ("mcp",),
 }
 SLOW = {"docs/environments/text-adventures.md"}  # it makes games
@@ -49,11 +48,10 @@ def _names_registered_here_are_forgotten(monkeypatch):
 @pytest.mark.parametrize(
     "page", [pytest.param(p, marks=pytest.mark.slow) if p in SLOW else p for p in PAGES]
 )
-def test_snippets_run_and_transcripts_are_true(page, monkeypatch, tmp_path):
+def test_snippets_run_and_transcripts_are_true(page, monkeypatch):
     for module in NEEDS.get(page, ()):
         pytest.importorskip(module, reason=f"needs the extra with {module}")
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))
     namespace = run_page(DOCS.parent / page)
     transcripts = blocks((DOCS.parent / page).read_text(), "text")
     if page not in RECORDED:

@@ -22,6 +22,7 @@ from agentsgym import make
 from agentsgym.envs import ConfigError, UnknownEnvironment
 from agentsgym.integrations.inspect.task import env_task
 from chat_server import ChatServer
+from checks.snippets import blocks
 from helpers import CountdownEnv
 
 ROOT = Path(__file__).parents[2]
@@ -281,3 +282,12 @@ def test_all_registered_environments_are_there_and_those_of_ones_own(run):
     task = TASKS["env"](path="helpers.CountdownEnv", tasks="train", bonus=0.5)
     (sample,) = run(task, lambda messages: "a", limit=1).samples
     assert sample.scores["reward"].value == 0.5
+
+
+def test_the_script_of_the_page_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("INSPECT_LOG_DIR", str(tmp_path))
+    page = ROOT / "docs/integrations/openenv-verifiers-inspect.md"
+    script = blocks(page.read_text(encoding="utf-8"), "python")[-1]
+    exec(script, {})
+    (log,) = tmp_path.glob("*.eval")
+    assert len(read_eval_log(str(log)).samples) == 2

@@ -329,7 +329,7 @@ def test_dpo_takes_a_step_on_pairs_whose_loss_is_log_two_at_first(
 
 @pytest.mark.slow
 def test_the_script_of_the_page_runs(run, model_dir, tmp_path, monkeypatch):
-    page = (Path(__file__).parents[2] / "docs/export.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/viewer.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(tmp_path)
     shutil.copytree(model_dir, "runs/quickstart/model")

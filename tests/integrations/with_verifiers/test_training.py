@@ -1,4 +1,4 @@
-"""The run of examples/verifiers; docs/integrations/verifiers.md shows its curve."""
+"""The run of examples/verifiers; docs/integrations/openenv-verifiers-inspect.md shows its curve."""
 
 import json
 import os
