@@ -35,10 +35,12 @@ import explore
 import numpy as np
 import torch
 import transformers
+from experiments.estimators import neighbours
 from experiments.estimators.board import (
     CHALLENGES,
     Measured,
     board,
+    branched,
     update_time,
     variants_of,
 )
@@ -48,7 +50,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, T
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, make
 from agentsgym.agents import DirectOutputAgent
-from agentsgym.credit import ESTIMATORS
+from agentsgym.credit import ESTIMATORS, find_estimator
 from agentsgym.envs import EnvPool
 from agentsgym.evaluation import rollout_requests
 from agentsgym.evaluation.intervals import t_quantile
@@ -65,8 +67,10 @@ RESULTS = ROOT / "docs" / "results"
 SEEDS = 3
 REFERENCE = "rloo"
 QUICKSTART = ROOT / "src" / "agentsgym" / "presets" / "quickstart"
-# The package's and the published ones, as results name them, with what an estimator is found by.
-NAMES = {name.rpartition(".")[2]: name for name in (*ESTIMATORS, *PUBLISHED)}
+# The package's, the published ones and neighbours, as results name them, with what an estimator is
+# found by.
+TRAINED = (*ESTIMATORS, *PUBLISHED, neighbours.max_rl.name, neighbours.batch_mean.name)
+NAMES = {name.rpartition(".")[2]: name for name in TRAINED}
 FREE_SHOT = {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"}
 
 
@@ -190,6 +194,13 @@ def grid(args: argparse.Namespace) -> Iterator[Cell]:
             yield from (Cell(env, name, seed) for env in envs)
 
 
+def settings_of(estimator: str) -> dict[str, Any]:
+    """The settings of training that select an estimator."""
+    name = NAMES[estimator]
+    branches = {"branches": 1} if find_estimator(name).reads_branches else {}
+    return {"advantage_estimator": name} | branches
+
+
 # -- starts ---------------------------------------------------------------------------------------
 
 
@@ -269,7 +280,7 @@ def train(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> Budget:
         "shuffle_dataset": True,
         "use_cpu": True,
         "seed": cell.seed,
-        "advantage_estimator": NAMES[cell.estimator],
+        **settings_of(cell.estimator),
     }
     trainer = GRPOEnvTrainer(
         model=model,
@@ -313,7 +324,8 @@ def result_of(cell: Cell, cache: Path, quick: bool) -> dict[str, Any]:
 def run_preset(cell: Cell, cache: Path) -> dict[str, Any]:
     """A run of the preset `explore` from its stored start, as experiments/explore.py has them."""
     cache.mkdir(parents=True, exist_ok=True)
-    row = explore.Cell(f"`{cell.estimator}`", {"train.advantage_estimator": NAMES[cell.estimator]})
+    settings = {f"train.{key}": value for key, value in settings_of(cell.estimator).items()}
+    row = explore.Cell(f"`{cell.estimator}`", settings)
     return explore.run(row, cell.seed, cache, cache)
 
 
@@ -363,8 +375,10 @@ def run(args: argparse.Namespace, stores: Stores, cache: Path) -> None:
 
 def exact_part(file: Path) -> str:
     """Every exact figure into a file of JSON, and two tables of them."""
-    assigns = variants_of()
-    lines = list(board(assigns))
+    names = [name for name in (*ESTIMATORS, *PUBLISHED) if not find_estimator(name).reads_branches]
+    assigns = variants_of(names)
+    lines = [*board(assigns), *neighbours.rows()]
+    lines += [("branch", line) for trunks in (2, 4) for _, line, _ in branched(trunks, 1)]
     figures = ",\n".join(json.dumps({"estimator": name} | finite(m)) for name, m in lines)
     file.write_text(f"[\n{figures}\n]\n", encoding="utf-8")
     times = {name: {"ms": f"{update_time(assign):.1f}"} for name, assign in assigns.items()}

@@ -188,12 +188,12 @@ def board(
         process, truth, unit = challenge.process, challenge.process.true_gradient(), 0.0
         for size in sizes:
             groups = every_group(process, size)
-            _, plain = _exact(process, groups, rloo(groups.table))
+            _, plain = exact(process, groups, rloo(groups.table))
             unit = unit or plain * size
             for label, assign in assigns.items():
                 advantages, width, spread = assign(groups.table), 0.0, 0.0
                 if _alone(process, groups, label, assign, advantages):
-                    mean, variance = _exact(process, groups, advantages)
+                    mean, variance = exact(process, groups, advantages)
                 else:
                     mean, ratio, width, spread = _drawn(process, groups, assign, truth)
                     variance = ratio * plain
@@ -208,7 +208,7 @@ def board(
                 yield label, Measured(name, size, *figures, halves)
 
 
-def _exact(process: Process, groups: Groups, advantages: Floats) -> tuple[Floats, float]:
+def exact(process: Process, groups: Groups, advantages: Floats) -> tuple[Floats, float]:
     """The expected gradient, and its variance over groups."""
     size = groups.members.shape[1]
     each = gradients(process, groups, advantages[groups.tokens.step] / size)
@@ -243,7 +243,7 @@ def _drawn(
     for _ in range(BATCHES):
         picked = groups.members[draw(len(groups.chance), BATCH, p=groups.chance)]
         batch = groups_of(process, picked, np.full(BATCH, 1 / BATCH))
-        pairs.append([_exact(process, batch, f(batch.table))[0] for f in (assign, rloo)])
+        pairs.append([exact(process, batch, f(batch.table))[0] for f in (assign, rloo)])
     ours, plain = np.array(pairs).swapaxes(0, 1)
     apart, calm = ours - ours.mean(axis=0), plain - plain.mean(axis=0)
     factor = (apart * calm).sum() / (calm**2).sum()
@@ -279,9 +279,9 @@ def branched(trunks: int, branches: int) -> Iterator[tuple[str, Measured, float]
         if not any(map(_second, process.trajectories)):
             continue
         alone, few = every_group(process, 1), every_group(process, SIZES[0])
-        unit = _exact(process, few, rloo(few.table))[1] * SIZES[0]
+        unit = exact(process, few, rloo(few.table))[1] * SIZES[0]
         groups = every_branched_group(process, trunks, branches, _second)
-        mean, variance = _exact(process, groups, ESTIMATORS["branch"](groups.table))
+        mean, variance = exact(process, groups, ESTIMATORS["branch"](groups.table))
         bias = compare(mean, process.true_gradient())
         steps = _mean_steps(groups, groups.table.replayed) / _mean_steps(alone)
         every = _mean_steps(groups) / _mean_steps(alone)

@@ -120,13 +120,13 @@ def every_group(process: Process, size: int) -> Groups:
     probability = process.probabilities()
     members, chance = [], []
     for own in process.by_task:
-        sets, chances = _drawn(own, probability[own], size)
+        sets, chances = sets_of(own, probability[own], size)
         members.append(sets)
         chance.append(chances / len(process.by_task))
     return groups_of(process, np.concatenate(members), np.concatenate(chance))
 
 
-def _drawn(things: Ints, chance: Floats, size: int) -> tuple[Ints, Floats]:
+def sets_of(things: Ints, chance: Floats, size: int) -> tuple[Ints, Floats]:
     """All sets of `size` of these things, shape (M, size), that draws with replacement may give,
     and their chances."""
     orders = np.array([math.factorial(k) for k in range(size + 1)], dtype=np.float64)
@@ -151,10 +151,10 @@ def every_branched_group(
             shared = _shared(process.trajectories[trunk], split)
             same = [k for k in own.tolist() if process.trajectories[k][: len(shared)] == shared]
             given = probability[same] / probability[same].sum()
-            sets, parts = _drawn(np.array(same), given, branches)
+            sets, parts = sets_of(np.array(same), given, branches)
             families += [(trunk, *others) for others in sets.tolist()]
             chances += (parts * probability[trunk]).tolist()
-        sets, parts = _drawn(np.arange(len(families)), np.array(chances), trunks)
+        sets, parts = sets_of(np.arange(len(families)), np.array(chances), trunks)
         members.append(np.array(families)[sets].reshape(len(sets), -1))
         chance.append(parts / len(process.by_task))
     groups = groups_of(process, np.concatenate(members), np.concatenate(chance))

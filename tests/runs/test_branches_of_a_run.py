@@ -5,11 +5,13 @@ import json
 import pytest
 
 from agentsgym import DirectOutputAgent, MultistepEnv, SamplingParams, task_dataset
-from agentsgym.envs import EnvSettings, register
+from agentsgym.envs import EnvPool, EnvSettings, register
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.report.stored import Source
+from agentsgym.rollout import play
 from agentsgym.runs.branches import decisions_of
 from agentsgym.runs.files import RolloutWriter, read_rollouts
+from agentsgym.types import RolloutRequest
 from helpers import random_llama
 
 PLAYED: list[str] = []
@@ -54,6 +56,11 @@ class VowelsEnv(MultistepEnv):
         return task_dataset(self, [{}])
 
 
+def agent_of(tokenizer):
+    engine = EmbeddedEngine(random_llama(tokenizer).eval(), tokenizer)
+    return DirectOutputAgent(engine, SamplingParams(3, 0.7))
+
+
 @pytest.fixture
 def run_dir(workplace, chat_tokenizer):
     """A run with one generation of two groups of three, which its model sampled."""
@@ -62,9 +69,7 @@ def run_dir(workplace, chat_tokenizer):
     root.mkdir()
     (root / "config.yaml").write_text(CONFIG)
     (workplace / "model").rename(root / "model")
-    engine = EmbeddedEngine(random_llama(chat_tokenizer).eval(), chat_tokenizer)
-    agent = DirectOutputAgent(engine, SamplingParams(3, 0.7))
-    rollouts = VowelsEnv(chat_tokenizer).run_trial([{}, {}], agent, num_rollouts=3).rollouts
+    rollouts = VowelsEnv(chat_tokenizer).run_trial([{}, {}], agent_of(chat_tokenizer), 3).rollouts
     RolloutWriter(root)(rollouts, {"phase": "train", "step": 2, "advantages": None})
     PLAYED.clear()
     STOP_AFTER.clear()
@@ -138,6 +143,21 @@ def test_branches_of_other_weights_are_not_mixed(invoke, run_dir, chat_tokenizer
     found, said = measured(invoke, run_dir, "--group", "0")
     assert len(PLAYED) == found["branches"] and "has " not in said
     assert len(list((run_dir / "replay").iterdir())) == 2
+
+
+def test_what_a_branch_repeats_is_measured_in_its_trunk(invoke, run_dir, chat_tokenizer):
+    trunk = next(one for one in read_rollouts(run_dir) if len(one.nodes) == 2)
+    request = RolloutRequest.branch(trunk, 1, index=3, seed=5)
+    pool = EnvPool(chat_tokenizer, envs=[VowelsEnv(chat_tokenizer)])
+    (branch,) = play([request], agent_of(chat_tokenizer), pool)
+    assert (branch.replayed, len(branch.nodes)) == (1, 2)
+    kept = [one for one in read_rollouts(run_dir) if one.group == trunk.group]
+    info = {"phase": "train", "step": 3, "advantages": None}
+    RolloutWriter(run_dir)([*kept, branch], info)
+    found, _ = measured(invoke, run_dir, "--step", "3")
+    assert found["decisions"] == sum(len(one.nodes) for one in kept) + 1
+    (own,) = [one for one in found["effects"] if one["rollout"] == 3]
+    assert (own["step"], own["pairs"]) == (1, 4) and not found["failed"]
 
 
 def test_a_table_for_people(invoke, run_dir):

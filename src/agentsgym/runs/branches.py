@@ -35,14 +35,14 @@ class Decision(NamedTuple):
 
 
 def decisions_of(rollouts: Sequence[Rollout], where: Where, seed: int) -> list[Decision]:
-    """The sampled answers of rollouts that did not fail: in a random order that `seed` draws, or
-    those first that had the lowest probability."""
+    """The sampled answers of rollouts that did not fail, those that a branch repeats in its trunk
+    alone: in a random order that `seed` draws, or those first that had the lowest probability."""
     found = [
         Decision(rollout, node)
         for rollout in rollouts
         if not rollout.failed
         for node, step in enumerate(rollout.nodes)
-        if step.answer is not None and step.sampled
+        if step.answer is not None and step.sampled and node >= rollout.replayed
     ]
     if where == "unlikely":
         return sorted(found, key=_log_probability)
