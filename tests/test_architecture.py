@@ -29,6 +29,7 @@ HEAVY_PACKAGES = (
     "agentsgym.training.",
     "agentsgym.warm_start.fit",
     "agentsgym.warm_start.induction",
+    "agentsgym.runs.best",
     "agentsgym.runs.callbacks",
     "agentsgym.integrations.axolotl.",
 )

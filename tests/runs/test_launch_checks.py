@@ -39,6 +39,7 @@ def changed(**sections):
         ({"engine": {"urls": ["http://localhost:8000"]}}, Launch(16, 2), "is another server on"),
         ({"engine": {"urls": ["http://a:1", "http://a:1"]}}, Launch(2), "names http://a:1 twice"),
         ({"distributed": "zero2", "train": {"deepspeed": "a.json"}}, Launch(2), "sets train.deeps"),
+        ({"distributed": "zero2", "keep_best": True}, Launch(2), "keep_best needs the whole"),
         ({"engine": {}, "train": {"max_staleness": 1}}, Launch(2), "max_staleness=1 needs an"),
         ({"engine": {"name": "vllm"}}, Launch(2), "needs engine.urls or engine.launch"),
     ],

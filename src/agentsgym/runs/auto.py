@@ -190,6 +190,7 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
     yield "train.max_action_tokens", min(LONGEST, probed.action_bytes + 1), longest
     end = "half of ten minutes; it ends before if in 20 generations hardly a group has signal"
     yield "max_seconds", SECONDS, end
+    yield "keep_best", True, "a run may unlearn what it knew: the best weights are kept"
     if probed.difficulty is not None:
         key = probed.difficulty
         yield "train.curriculum", key, f"tasks with another {key!r} earn another reward"

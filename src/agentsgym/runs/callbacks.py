@@ -237,10 +237,12 @@ def train_until_stopped(
     used: float,
     checkpoint: Path | None,
     find: Callable[[], Sequence[Finding]],
+    best: TrainerCallback | None = None,
 ) -> str:
     """Train, from a checkpoint if there is one; return the reason why training stopped.
 
-    `used` is the number of seconds of RL before a resume, and `find` returns what goes wrong.
+    `used` is the number of seconds of RL before a resume, `find` returns what goes wrong, and
+    `best` keeps the best weights.
     """
     began = time.monotonic() - used
 
@@ -257,6 +259,8 @@ def train_until_stopped(
     if trainer.args.save_strategy != "no":
         every = config.checkpoint_seconds
         trainer.add_callback(CheckpointCallback(trainer.ranks, updates, every))
+    if best is not None:
+        trainer.add_callback(best)
     with ctrl_c_stops(stop, progress.note):
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if trainer.low_signal.reason is not None:

@@ -93,6 +93,9 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
             "embedded engine samples from the whole model; name vLLM servers in engine.urls, or "
             "set distributed: zero2"
         )
+    shares = config.distributed != "ddp" or any(map(config.train.given.get, SHARING))
+    if config.keep_best and shares and launch.processes > 1:
+        yield "keep_best needs the whole weights in each process; leave distributed at ddp"
     for key in SHARING:
         if config.distributed != "ddp" and config.train.given.get(key):
             yield f"distributed: {config.distributed} sets train.{key}; leave one of them out"

@@ -182,6 +182,11 @@ class RunConfig(Section):
         description="End RL at the next generation boundary after that time. Without a number of "
         "steps the learning rate is constant.",
     )
+    keep_best: bool = Field(
+        default=False,
+        description="End with the weights after the four training steps with the highest mean "
+        "reward, if these earn more than the last ones in 256 training games.",
+    )
     checkpoint_seconds: Positive = Field(
         default=180.0,
         description="Time between checkpoints, longer where saving takes more than a tenth of it. "

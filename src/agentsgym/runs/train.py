@@ -20,6 +20,7 @@ from filelock import BaseFileLock
 
 from agentsgym.evaluation import Evaluation
 from agentsgym.runs.auto import resolved
+from agentsgym.runs.best import BestWeights
 from agentsgym.runs.callbacks import (
     Examine,
     Finding,
@@ -395,6 +396,7 @@ class TrainingRun:
         self.ranks.together(lambda: self._writer(rollouts, info))
 
     def _train(self, trainer: "GRPOEnvTrainer") -> None:
+        best = BestWeights(trainer, self._directory.best) if self._config.keep_best else None
         stop_reason = train_until_stopped(
             trainer,
             self._config,
@@ -404,7 +406,11 @@ class TrainingRun:
             used=self._summary.phases.get("rl", 0.0),
             checkpoint=self._checkpoint[1] if self._checkpoint else None,
             find=self._findings,
+            best=best,
         )
+        if best is not None and stop_reason != "interrupted":
+            figures = best.choose(self._train_data, self._config.seed, self.progress.note)
+            self._summary.model_figures["keep_best"] = figures
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = sum(self.ranks.gather([self._writer.agent_tokens]))
         self._summary.stop_reason = stop_reason

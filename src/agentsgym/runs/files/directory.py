@@ -42,6 +42,8 @@ class RunDirectory:
         self.token_records = root / "token-records"
         self.checkpoints = root / "checkpoints"  # of which each is a folder checkpoint-N
         self.model = root / "model"  # the trained model and its tokenizer
+        # The weights that earned most in training, if the run keeps them (keep_best).
+        self.best = root / "best.safetensors"
         self.reference = root / "reference"  # the initial model, if the run made it and KL needs it
         # Of a pretrained model: figures, checkpoints and the model.
         self.warm_start = root / "warm-start"
