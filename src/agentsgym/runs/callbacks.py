@@ -133,10 +133,14 @@ class ExaminationCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def ctrl_c_stops(stop: StopCallback, note: Note) -> AbstractContextManager[None]:
-    """Inside the block, the first Ctrl-C (or SIGTERM) requests a stop and the second interrupts."""
+    """Inside the block, Ctrl-C and SIGTERM request a stop, and Ctrl-C after that interrupts. A
+    second SIGTERM does not: a cluster's scheduler signals this process and the one that forwards
+    signals to it."""
 
     def handle(number: int, frame: Any) -> None:
         if stop.requested is not None:
+            if number == signal.SIGTERM:
+                return
             raise KeyboardInterrupt
         stop.request("interrupted")
         note("stopping after this step; press Ctrl-C again to abort at once")
