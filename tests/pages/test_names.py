@@ -16,10 +16,10 @@ KEY = re.compile(rf"`({'|'.join(SECTIONS)})\.(\w+(?:\.\w+)*)(?![\w.(])")
 FILE = re.compile(r"`((?!build/)[a-z][\w-]*(?:/(?!NAME)[\w.-]+)+\.(?:py|yaml|toml|md))`")
 OPTION = re.compile(r"`(?:agentsgym [\w-]+ )?(--[a-z][\w-]*)")
 # Options of vLLM, accelerate, Inspect, verifiers, and of the scripts of benchmarks and experiments.
-FOREIGN = {"--enable-lora", "--max-loras", "--max-num-batched-tokens", "--time-limit", "--only",
+FOREIGN = {"--enable-lora", "--max-loras", "--max-lora-rank", "--max-num-batched-tokens",
            "--no-enable-chunked-prefill", "--multi_gpu", "--message-limit", "--token-limit",
            "--no-push", "--beta", "--prove", "--gpu-memory-utilization", "--logprobs-mode",
-           "--dtype"}  # fmt: skip
+           "--time-limit", "--only", "--dtype"}  # fmt: skip
 # Keys of a mapping, places for a name, functions.
 OTHER = ("train.advantage_options.", "train.NAME", "engine.KEY", "ray.init")
 SCRIPTS = ("benchmarks/", "experiments/")
