@@ -13,6 +13,7 @@ from aiohttp import web
 
 from agentsgym.generation.serving.batcher import Batcher
 from agentsgym.types import GenerationRequest, SamplingParams
+from agentsgym.types.choices import Choices
 from local_server import LocalServer
 
 Fault = Literal["error", "busy", "cut", "stall", "garbage"] | None
@@ -26,7 +27,7 @@ class CompletionsServer(LocalServer):
     temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights. With a
     `key` it answers under /v1 only to those who send it.
     `names` are those of its model, `length` is its context. With `one_seed` it ignores the seeds
-    that it is sent.
+    that it is sent, and without `heeds_allowed` the ids that it may choose from.
     """
 
     def __init__(
@@ -45,8 +46,10 @@ class CompletionsServer(LocalServer):
         names: tuple[str, ...] = ("tiny",),
         length: int = 512,
         one_seed: bool = False,
+        heeds_allowed: bool = True,
     ) -> None:
         self.one_seed = one_seed
+        self.heeds_allowed = heeds_allowed
         self.seeds: list[int | None] = []
         self._length = length
         self.fault = fault
@@ -186,7 +189,9 @@ class CompletionsServer(LocalServer):
         sampling = SamplingParams(body["max_tokens"], body["temperature"], stop=tuple(body["stop"]))
         self.seeds.append(body.get("seed"))
         seed = 0 if self.one_seed else body.get("seed", len(self.seeds))
-        generation = GenerationRequest("", body["prompt"], sampling, seed=seed)
+        allowed = [[token] for token in body.get("allowed_token_ids", ())]
+        choices = Choices.of(allowed) if allowed and self.heeds_allowed else None
+        generation = GenerationRequest("", body["prompt"], sampling, seed=seed, choices=choices)
         result = await self._batcher.ask(generation)
         if body["user"] != "probe":
             self.served.append((body["model"], tuple(body["prompt"])))

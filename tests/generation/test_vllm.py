@@ -2,8 +2,9 @@
 
 import time
 
+import numpy as np
 import pytest
-from generation_helpers import QUICK, ask, assert_exact, requests
+from generation_helpers import QUICK, ask, assert_exact, plain_logprobs, requests
 
 from agentsgym.generation import EngineUnavailable
 from agentsgym.generation.vllm import VLLMEngine
@@ -12,8 +13,11 @@ from agentsgym.generation.vllm.protocol import (
     read_completion,
 )
 from agentsgym.generation.vllm.weights import Weights, WeightSyncError
+from agentsgym.tokens.grammars import Grammar
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate
+from agentsgym.types.choices import Choices
 from agentsgym.types.requests import is_context_overflow
+from agentsgym.types.supports import mask_of
 from helpers import random_llama
 
 
@@ -34,6 +38,65 @@ def test_ids_and_logprobs_come_through_as_sampled(serve, connect, model, tokeniz
         assert_exact(model, request.token_ids, result, temperature=0.7)
         assert result.text == tokenizer.decode(list(result.token_ids), skip_special_tokens=True)
     assert engine.stats.sampled_tokens > 8
+
+
+LISTED = [(4, 5, 9), (4, 5, 6, 9), (4, 8, 9), (7, 7, 3, 9)]
+
+
+def test_listed_answers_are_chosen_among_what_may_come_next(serve, connect, model):
+    """A request for each choice, and none where one id alone may come next."""
+    server = serve(fault=lambda number: "cut" if number == 5 else None)
+    engine = connect(server)
+    batch = [
+        GenerationRequest(
+            f"s{n}",
+            (1, 2, n + 1),
+            SamplingParams(3 + n % 2, temperature=2.0),
+            seed=n,
+            choices=Choices.of(LISTED if n else LISTED[-1:]),
+        )
+        for n in range(30)
+    ]
+    results = ask(engine, batch)
+    assert set(LISTED) <= {result.token_ids for result in results.values()}
+    for request in batch[1:]:
+        result = results[request.session_id]
+        first = {4: (5, 8), 7: (7,)}[result.token_ids[0]]
+        assert [ids.tolist() for _, ids in result.supports][:2] == [[4, 7], list(first)]
+        assert result.supports.fits(np.array(result.token_ids))
+        table = plain_logprobs(model, request.token_ids, result.token_ids, 2.0)
+        own = [
+            float(row[token] - row[mask_of(ids, len(row))].logsumexp(0))
+            for row, token, (_, ids) in zip(table, result.token_ids, result.supports, strict=True)
+        ]
+        assert result.logprobs == pytest.approx(own, abs=1e-4)
+        whole = result.token_ids in LISTED
+        assert result.finish_reason == ("stop" if whole else "length")
+    assert results["s0"].logprobs == (0.0, 0.0, 0.0)
+    assert ("tiny", (1, 2, 1)) not in server.served
+    assert engine.stats.extra["retries"] == 1
+
+
+def test_answers_that_vllm_cannot_choose_are_refused(serve, connect) -> None:
+    engine = connect(serve(), vocab_size=2000)
+
+    def error(choices):
+        one = GenerationRequest("s", [9], SamplingParams(8), choices=choices)
+        return ask(engine, [one])["s"].error
+
+    assert "which tokens a grammar left" in error(Grammar("start: /a/"))
+    assert "whole answers" in error(Choices.of(LISTED, whole=True))
+    assert "among 1024 ids, not 1025" in error(Choices.of([[k] for k in range(1025)]))
+
+
+def test_a_server_that_does_not_know_allowed_token_ids_is_refused(serve, connect) -> None:
+    engine = connect(serve(heeds_allowed=False))
+    choices = Choices.of([(3,), (4,)])
+    results = ask(
+        engine,
+        [GenerationRequest(f"s{n}", [9], SamplingParams(8), n, choices=choices) for n in range(20)],
+    )
+    assert any("none of the allowed_token_ids" in r.error for r in results.values() if r.error)
 
 
 def test_sessions_are_spread_and_stay(serve, connect) -> None:

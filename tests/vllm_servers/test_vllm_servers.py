@@ -121,8 +121,10 @@ def make_trainer(model_dir, tokenizer, engine, sink, tmp_path, **options):
 
     from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
-    register("Long", LongEnv)
-    env = LongEnv(tokenizer, {"max_steps_per_episode": 6})
+    made = options.pop("env", LongEnv)
+    register("Long", made)
+    actions = "free" if made is LongEnv else "constrained"
+    env = made(tokenizer, {"max_steps_per_episode": 6, "actions": actions})
     settings = {
         "output_dir": str(tmp_path / "out"),
         "max_steps": 3,
@@ -149,6 +151,13 @@ def make_trainer(model_dir, tokenizer, engine, sink, tmp_path, **options):
             r=8, lora_alpha=16, target_modules=["q_proj", "v_proj", "up_proj", "down_proj"]
         ),
     )
+
+
+class ListedEnv(LongEnv):
+    """The same with actions that begin one another."""
+
+    def admissible_actions(self, state):
+        return ["a", "a1", "a12", "say 3", "say 30", "b"][state.get("played", 0) % 2 :]
 
 
 class Watch:
@@ -190,6 +199,33 @@ def test_training_with_adapters_loaded_at_run_time(engine, model_dir, chat_token
     log = [entry for entry in trainer.state.log_history if "reward" in entry]
     assert all(abs(entry["sampler/ratio"] - 1) < 1e-3 for entry in log)
     assert all(entry["staleness"] == 0 for entry in log)
+
+
+def test_listed_actions_are_exact(engine, model_dir, chat_tokenizer, tmp_path):
+    """vLLM's log-probabilities among the listed actions are the trainer's, base and adapter."""
+    gaps, said = [], set()
+
+    def look(rollouts, info):
+        assert not any(rollout.failed for rollout in rollouts)
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        said.update(step.action for rollout in rollouts for step in rollout.steps)
+        for row in (row for rollout in rollouts for row in rollout.rows):
+            assert row.supports.fits(row.token_ids)
+            with torch.no_grad():
+                logits = model(torch.tensor(row.token_ids[None])).logits[0] / 0.7
+            for place, ids in row.supports:
+                among = logits[place - 1, ids].log_softmax(-1)
+                gap = among[ids.tolist().index(row.token_ids[place])] - row.logprobs[place]
+                gaps.append(abs(float(gap)))
+
+    options = {"max_steps": 2, "max_action_tokens": 12, "temperature": 0.7, "env": ListedEnv}
+    trainer = make_trainer(model_dir, chat_tokenizer, engine, look, tmp_path, **options)
+    trainer.train()
+    log = [entry for entry in trainer.state.log_history if "reward" in entry]
+    assert len(log) == 2 and log[0]["grad_norm"] > 0
+    assert len(gaps) > 200 and max(gaps) < 1e-4
+    assert all(entry["sampler/logp_difference"] < 1e-4 for entry in log)
+    assert {"a", "a1", "b"} < said <= {"a", "a1", "a12", "say 3", "say 30", "b"}
 
 
 def test_generation_ahead_is_at_most_one_version_behind(

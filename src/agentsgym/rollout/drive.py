@@ -77,11 +77,12 @@ def check_engine(env: MultistepEnv, engine: Any) -> None:
             f"{env.name}: env_config.actions='whole' needs the embedded engine, which scores whole "
             f"answers; {type(engine).__name__} does not"
         )
-    if actions != "free" and not records_supports(engine):
+    listed = records_supports(engine) or getattr(engine, "chooses_listed", False)
+    if actions != "free" and not listed:
         raise ConfigError(
             f"{env.name}: env_config.actions={actions!r} needs an engine that samples "
-            "among given answers and says what each token was chosen from: the embedded or the "
-            f"plain one, or servers of serve-model; {type(engine).__name__} does not"
+            "among given answers: the embedded or the plain one, or servers of serve-model or "
+            f"vLLM; {type(engine).__name__} does not"
         )
 
 

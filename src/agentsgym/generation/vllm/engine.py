@@ -8,6 +8,7 @@ Weights may be updated from another thread than the one that samples.
 import asyncio
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,8 @@ from agentsgym.generation.settings import EngineParts, EngineSettings, read_key
 from agentsgym.generation.vllm.holding import Holder, VLLMServer
 from agentsgym.generation.vllm.launcher import VLLMServers, find_program, launched
 from agentsgym.generation.vllm.protocol import (
+    MOST_ALLOWED,
+    MalformedAnswer,
     completion_body,
     read_completion,
     read_prompt_logprobs,
@@ -30,12 +33,14 @@ from agentsgym.generation.vllm.weights import Weights, WeightSyncError
 from agentsgym.tokens import ActionText
 from agentsgym.tokens.plain import end_of_text
 from agentsgym.types import (
+    FinishReason,
     GenerationRequest,
     GenerationResult,
     SamplingParams,
     WeightUpdate,
 )
-from agentsgym.types.supports import NO_SUPPORTS
+from agentsgym.types.choices import Answers
+from agentsgym.types.supports import NO_SUPPORTS, Ids, Supports
 from agentsgym.types.text import remember_secret
 
 _PROBE = "The quick brown fox [guess] said: 'No? 3,141.59!' (and_so on)\n"
@@ -174,10 +179,12 @@ class VLLMEngine(RemoteEngine):
 
     can_generate_ahead = True
 
+    chooses_listed = True
+
     @property
     def records_supports(self) -> bool:
-        """Whether the servers sample among given answers, and say what tokens were chosen from:
-        those of serve-model do, vLLM does not."""
+        """Whether the servers follow grammars, and say what tokens were chosen from: those of
+        serve-model do, vLLM does not."""
         return self.pool.records_supports
 
     def update_weights(self, update: WeightUpdate) -> None:
@@ -304,6 +311,27 @@ class VLLMEngine(RemoteEngine):
         """One attempt on the session's server."""
         server = self.pool.server_for(request.session_id)
         weights = await self.pool.prepare(server)
+        choices, records = request.choices, self.records_supports
+        if choices is None or records:
+            ids, logprobs, reason, answer = await self._complete(server, weights, request)
+            supports = read_supports(answer, ids) if records else NO_SUPPORTS
+        else:
+            ids, logprobs, reason, supports = await self._choose(server, weights, request, choices)
+        await self.pool.confirm(server, weights)
+        return GenerationResult(
+            request.session_id,
+            token_ids=ids,
+            logprobs=logprobs,
+            text=self._action_text(ids, request.sampling.stop_token_ids),
+            finish_reason=reason,
+            policy_version=weights.version,
+            supports=supports,
+        )
+
+    async def _complete(
+        self, server: VLLMServer, weights: Weights, request: GenerationRequest, **more: Any
+    ) -> tuple[tuple[int, ...], tuple[float, ...], FinishReason, Any]:
+        """Ids, log-probabilities and finish reason of a completion, and all of its answer."""
         body = completion_body(
             request,
             weights.model,
@@ -312,22 +340,46 @@ class VLLMEngine(RemoteEngine):
         )
         if not self._seeds:
             del body["seed"]
-        answer = await self._send(server, body)
-        await self.pool.confirm(server, weights)
+        answer = await self._send(server, body | more)
         ids, logprobs, reason = read_completion(
             answer, vocab_size=self._vocab_size, max_tokens=request.sampling.max_tokens
         )
         self._totals["sampled"] += len(ids)
         self._totals["read"] += len(request.token_ids)
-        return GenerationResult(
-            request.session_id,
-            token_ids=ids,
-            logprobs=logprobs,
-            text=self._action_text(ids, request.sampling.stop_token_ids),
-            finish_reason=reason,
-            policy_version=weights.version,
-            supports=read_supports(answer, ids) if self.records_supports else NO_SUPPORTS,
-        )
+        return ids, logprobs, reason, answer
+
+    async def _choose(
+        self, server: VLLMServer, weights: Weights, request: GenerationRequest, choices: Answers
+    ) -> tuple[tuple[int, ...], tuple[float, ...], FinishReason, Supports]:
+        """A listed answer: vLLM is asked for each of its tokens that is a choice, among the ids
+        that may come next, so that we know what it was chosen from."""
+        walk, sampling = choices.walk(self.tokenizer, self._vocab_size), request.sampling
+        ids: list[int] = []
+        logprobs: list[float] = []
+        supports: list[Ids] = []
+        while len(walk.allowed) and len(ids) < sampling.max_tokens:
+            supports.append(walk.allowed)
+            allowed = walk.allowed.tolist()
+            if len(allowed) > MOST_ALLOWED:
+                raise ValueError(f"vLLM chooses among {MOST_ALLOWED} ids, not {len(allowed)}")
+            token, logprob = allowed[0], 0.0
+            if len(allowed) > 1:
+                one = replace(
+                    request,
+                    token_ids=[*request.token_ids, *ids],
+                    sampling=replace(sampling, max_tokens=1),
+                    sampled_before=request.sampled_before + len(ids),
+                    choices=None,
+                )
+                said = await self._complete(server, weights, one, allowed_token_ids=allowed)
+                token, logprob = said[0][0], said[1][0]
+            if token not in allowed:
+                raise MalformedAnswer(f"token id {token} is none of the allowed_token_ids")
+            walk.take(token)
+            ids.append(token)
+            logprobs.append(logprob)
+        reason: FinishReason = "length" if len(walk.allowed) else "stop"
+        return tuple(ids), tuple(logprobs), reason, Supports.of(enumerate(supports))
 
     async def _send(self, server: VLLMServer, body: dict[str, Any]) -> Any:
         where = f"{server.url}/v1/completions"

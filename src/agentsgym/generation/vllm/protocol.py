@@ -37,6 +37,8 @@ _UNTRUNCATED = {
 }
 _ZERO = 1e-3  # nats by which rounding may move the log-probability of the only possible token
 _UNLIKELY = -14.0  # nats: one in a million
+MOST_ALLOWED = 1024
+"""A server that shall choose among more ids ends."""
 _PROBE_TOKENS = 16
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
 
@@ -65,7 +67,11 @@ def refusal(
             "vLLM does not say which tokens top_p and top_k left, among which its "
             "log-probabilities are; leave them off"
         )
-    return None if request.choices is None else "vLLM does not sample among given answers exactly"
+    if request.choices is not None and not request.choices.longest:
+        return (
+            "vLLM does not say which tokens a grammar left; it chooses among listed answers alone"
+        )
+    return None
 
 
 def completion_body(
