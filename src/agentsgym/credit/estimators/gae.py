@@ -32,7 +32,7 @@ def gae(table: StepTable, *, gamma: float = 1.0, lam: float = 1.0) -> Floats:
 
 ESTIMATOR = Estimator(
     name="gae",
-    help="what is still to be earned in the rollout, against a critic's value of the step",
+    help="what is still to be earned in the rollout, minus a critic's prediction",
     assign=gae,
     reads_values=True,
     variants=(

@@ -40,7 +40,7 @@ def grpo(table: StepTable, *, scale_rewards: str = "group") -> Floats:
 
 ESTIMATOR = Estimator(
     name="grpo",
-    help="the rollout's final reward against the mean of its group, scaled",
+    help="the rollout's final reward minus the mean of its group, scaled",
     assign=grpo,
     takes_scale_rewards=True,
     variants=(

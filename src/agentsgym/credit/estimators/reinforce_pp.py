@@ -47,7 +47,7 @@ def reinforce_pp(table: StepTable, *, baseline: str = "batch", gamma: float = 1.
 
 ESTIMATOR = Estimator(
     name="reinforce_pp",
-    help="the return against all steps of the batch, scaled",
+    help="the return minus the mean over the whole batch, scaled",
     assign=reinforce_pp,
     over_batch=True,
     variants=(

@@ -20,7 +20,7 @@ def rloo(table: StepTable) -> Floats:
 
 ESTIMATOR = Estimator(
     name="rloo",
-    help="the final reward against the mean of the group's other rollouts",
+    help="the final reward minus the mean of the group's other rollouts",
     assign=rloo,
     variants=(Variant(options={}, error=0.0, turned=0.0),),
 )

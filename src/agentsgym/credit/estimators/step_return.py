@@ -43,7 +43,7 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
 
 ESTIMATOR = Estimator(
     name="step_return",
-    help="a step's return-to-go against that of other rollouts at the same step",
+    help="a step's return-to-go minus the mean of other rollouts at the same step",
     assign=step_return,
     variants=(Variant(options={}, error=0.0, turned=0.0),),
 )

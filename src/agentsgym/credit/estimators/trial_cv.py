@@ -120,7 +120,7 @@ def _deciding_tokens(worth: Worth, prefix: Action) -> dict[int, float] | None:
 
 ESTIMATOR = Estimator(
     name="trial_cv",
-    help='as "trial", without the luck of later actions that others in the group took too',
+    help='as "trial", minus the luck of later actions that other rollouts of the group also took',
     assign=trial_cv,
     reads_choices=True,
     variants=(Variant(options={}, error=0.0, turned=0.0),),
