@@ -1,9 +1,10 @@
-"""Write what the docs list of the code: docs/settings.md, and tables between two comments in other
-pages.
+"""Write what the docs list of the code: docs/settings.md, docs/chat-templates.json, and tables
+between two comments in other pages.
 
 python scripts/docs_tables.py
 """
 
+import json
 import logging
 import re
 import sys
@@ -17,7 +18,7 @@ from agentsgym.cli.app import COMMANDS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.report.doctor import FAULTS
-from agentsgym.tokens import inspect_calls
+from agentsgym.tokens import CallCheck, inspect_calls
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from expectations import RandomPlayer, explored
 from settings_page import settings_page
@@ -115,44 +116,32 @@ def _explored(config: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def chat_templates() -> str:
-    """What is recorded of conversations with each chat template that TRL brings; one line for all
-    with which it is the same."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, text in _templates().items():
-        rows.setdefault(_recorded(_report(text)), []).append(f"`{name}`")
-    head = ("template", "plain answers", "answers that think", "a system prompt", "adds")
-    return _table(head, ((_together(names), *cells) for cells, names in rows.items()))
-
-
-def tool_calls() -> str:
-    """What becomes of calls of tools with each of these templates that shows tools, and with
-    approximations of others."""
-    rows: dict[tuple[str, ...], list[str]] = {}
-    checks = {f"`{name}`": _report(text).calls for name, text in _templates().items()}
+    """What is recorded with each chat template that TRL brings, as JSON: of conversations, and of
+    calls of tools where it shows these, also with approximations of other templates."""
     sys.path.append(str(ROOT / "tests"))
     from call_templates import APPROXIMATE
     from chat_tokenizers import tokenizer_for
 
-    checks |= {
+    reports = {name: _report(text) for name, text in _templates().items()}
+    calls = {name: report.calls for name, report in reports.items()}
+    calls |= {
         f"{name} (approximate)": inspect_calls(tokenizer_for(text))
         for name, text in APPROXIMATE.items()
     }
-    for name, check in checks.items():
-        if not check.fault:
-            read = {(True, True): "yes", (True, False): "one in an answer"}
-            cells = check.families, read.get((check.single, check.several), "no")
-            cells += (check.rewrites or "one row",)
-            rows.setdefault(cells, []).append(name)
-    head = ("template", "calls as in", "read as written", "call, result, next call")
-    return _table(head, ((_together(names), *cells) for cells, names in rows.items()))
+    found = {
+        "conversations": {name: _recorded(report) for name, report in reports.items()},
+        "tool calls": {name: _calls(one) for name, one in calls.items() if not one.fault},
+    }
+    return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
-def _together(names: Iterable[str]) -> str:
-    """The names of templates; `x`(`_training`) are x and x_training."""
-    names, both = list(names), "_training`"
-    pairs = {f"{name[:-1]}{both}": f"{name}(`{both})" for name in names}
-    known = {pair: pairs[pair] for pair in names if pair in pairs}
-    return ", ".join(known.get(f"{name[:-1]}{both}", name) for name in names if name not in known)
+def _calls(check: CallCheck) -> dict[str, str]:
+    read = {(True, True): "yes", (True, False): "one in an answer"}
+    return {
+        "calls as in": check.families,
+        "read as written": read.get((check.single, check.several), "no"),
+        "call, result, next call": check.rewrites or "one row",
+    }
 
 
 @cache
@@ -172,12 +161,12 @@ def _report(text: str) -> TokenReport:
     return check_tokens(tokenizer_for(text))
 
 
-def _recorded(report: TokenReport) -> tuple[str, ...]:
+def _recorded(report: TokenReport) -> dict[str, str]:
     by_name = {one.name: one for one in report.conversations}
     names = ("plain answers", "answers that think", "a system prompt")
     own = "a system prompt" if report.check.default_system_prompt else ""
     adds = [text for text in (own, "the date" if report.check.dated else "") if text]
-    return (*(_rows_of(by_name.get(name)) for name in names), ", ".join(adds))
+    return {name: _rows_of(by_name.get(name)) for name in names} | {"adds": ", ".join(adds)}
 
 
 def _rows_of(one: RecordedTalk | None) -> str:
@@ -189,13 +178,14 @@ def _rows_of(one: RecordedTalk | None) -> str:
     return f"{', '.join(reasons)} ({one.cost:.1f} ×)" if reasons else "one row"
 
 
+TEMPLATES = "docs/chat-templates.json"
+
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/README.md": {"environments": environment_pages},
     "docs/environments/README.md": {"environments": environments},
     "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/my-game-does-not-learn.md": {"faults": faults},
-    "docs/tokens.md": {"chat templates": chat_templates, "tool calls": tool_calls},
     "docs/credit-reference.md": {
         "reward placements": reward_placements,
         "final rewards": final_rewards,
@@ -226,6 +216,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 if __name__ == "__main__":
     logging.disable(logging.WARNING)  # the chat templates are tried out, not used
     (ROOT / "docs/settings.md").write_text(settings_page(), encoding="utf-8")
+    (ROOT / TEMPLATES).write_text(chat_templates(), encoding="utf-8")
     for page in TABLES:
         path = ROOT / page
         path.write_text(filled(page, path.read_text(encoding="utf-8")), encoding="utf-8")

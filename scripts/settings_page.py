@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import types
 import typing
 from collections.abc import Container, Iterator
@@ -14,16 +15,15 @@ from trl import GRPOConfig
 
 from agentsgym.runs.settings import RunConfig
 from agentsgym.training.settings import OwnSettings, TrainSection
-from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
+from agentsgym.training.trl_settings import BELONGS_TO
 from agentsgym.types.settings import Section
 
 _HEAD = """# Settings
 
 A run takes its settings from a preset or a file, and from `KEY=VALUE` on the command line
-(`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). An unknown key, a value
-of another type, NaN, or a value outside its range is refused before anything is loaded; the error
-names the key, the value and what is allowed. A list may be written as one text. The second column
-has the default last. `python scripts/docs_tables.py` makes this page.
+(`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). A wrong key or value is
+refused before anything is loaded; the error names what is allowed. A list may be written as one
+text. The second column has the default last.
 """
 _TRAIN = """
 ## train
@@ -47,30 +47,22 @@ estimator `grpo`. Some settings need others; without these they are refused:
 | setting | works |
 |---|---|
 """
-_REFUSED = "\nRefused with an error that names the way that works, unless they keep their default: "
-_NO_EFFECT = "\nWithout effect: "
 _ARGUMENTS = """
+Some other settings are refused unless they keep their default, such as `use_vllm` and
+`max_completion_length`; the error names the way that works. Settings of TRL's data loader and of
+its evaluation batches have no effect.
+
 `GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` as TRL's
 trainer does. It takes none of `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func`
 and `environment_factory`, because environments play and reward.
 """
 _TABLE = "\n| setting | value; default | |\n|---|---|---|\n"
 
-_WITHOUT_EFFECT = """
-use_cache dataloader_drop_last length_column_name dataloader_num_workers dataloader_pin_memory
-dataloader_persistent_workers dataloader_prefetch_factor ignore_data_skip ds3_gather_for_generation
-average_tokens_across_devices include_num_input_tokens_seen pad_to_multiple_of log_multimodal
-per_device_eval_batch_size prediction_loss_only eval_do_concat_batches eval_use_gather_object
-eval_accumulation_steps include_for_metrics batch_eval_metrics label_names do_train do_eval
-do_predict resume_from_checkpoint local_rank
-"""
-
 
 def settings_page() -> str:
     """The whole page, as Markdown."""
     parts = [_HEAD, *_sections(RunConfig, ""), _TRAIN + _TABLE + "\n".join(_own_rows()) + "\n"]
-    parts += [_TRL + "\n".join(_trl_rows()) + "\n", _REFUSED + _names(REFUSED), _NO_EFFECT]
-    return "".join([*parts, _names(_WITHOUT_EFFECT.split()), _ARGUMENTS])
+    return "".join([*parts, _TRL + "\n".join(_trl_rows()) + "\n", _ARGUMENTS])
 
 
 def _sections(kind: type[Section], prefix: str) -> Iterator[str]:
@@ -120,10 +112,6 @@ def _trl_rows() -> Iterator[str]:
         yield _line(", ".join(f"`{name}`" for name in names), needed)
 
 
-def _names(known: Container[str]) -> str:
-    return ", ".join(f"`{name}`" for name in _of_trl(known)) + ".\n"
-
-
 def _of_trl(known: Container[str]) -> list[str]:
     """Those of TRL's settings that are among these, in TRL's order."""
     return [field.name for field in dataclasses.fields(GRPOConfig) if field.name in known]
@@ -145,7 +133,8 @@ def _value(annotation: Any, metadata: Any = ()) -> str:
         kinds = [_value(arg, metadata) for arg in args if arg is not type(None)]
         return " or ".join(dict.fromkeys(kinds))
     if origin is list:
-        return f"list of {_value(args[0])}s" if args[0] in _KINDS else "list of texts"
+        item = _value(args[0]).partition(" ")[0]
+        return f"list of {item if item in _KINDS.values() else 'text'}s"
     return _KINDS.get(origin or annotation, "text") + _range(metadata)
 
 
@@ -178,7 +167,8 @@ def _default(value: Any) -> str:
 
 
 def _text(text: str | None) -> str:
-    return " ".join((text or "").split())
+    words = " ".join((text or "").split())
+    return re.sub(r"docs/([\w-]+)\.md", r"[\1](\1.md)", words)
 
 
 def _line(*cells: str) -> str:

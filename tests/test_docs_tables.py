@@ -24,19 +24,16 @@ def _script():
 docs_tables = _script()
 
 
-SLOW = {"docs/tokens.md"}  # renders with every template of TRL
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=pytest.mark.slow) if page in SLOW else page
-        for page in docs_tables.TABLES
-    ],
-)
+@pytest.mark.parametrize("page", docs_tables.TABLES)
 def test_tables_are_those_of_the_code(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert docs_tables.filled(page, text) == text, "run python scripts/docs_tables.py"
+
+
+@pytest.mark.slow  # renders with every template of TRL
+def test_the_chat_templates_are_treated_as_the_file_says():
+    text = (ROOT / docs_tables.TEMPLATES).read_text(encoding="utf-8")
+    assert docs_tables.chat_templates() == text, "run python scripts/docs_tables.py"
 
 
 # -- written by hand -------------------------------------------------------------------------------

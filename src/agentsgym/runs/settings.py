@@ -37,7 +37,7 @@ class LoraSettings(Section):
     """A LoRA adapter that is trained instead of the whole model; the names are PEFT's."""
 
     r: int = Field(default=16, ge=1, le=LARGEST_RANK, description="Its rank.")
-    lora_alpha: Positive = Field(default=32.0, description="Its scale, times r.")
+    lora_alpha: Positive = Field(default=32.0, description="Its scale is this number divided by r.")
     lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout of its input.")
     target_modules: Literal["all-linear"] | ModuleNames = Field(
         default="all-linear",
