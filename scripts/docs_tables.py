@@ -14,7 +14,6 @@ from pathlib import Path
 
 from agentsgym.checks.token_report import RecordedTalk, TokenReport
 from agentsgym.checks.tokens import check_tokens
-from agentsgym.cli.app import COMMANDS
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.report.doctor import FAULTS
@@ -59,13 +58,6 @@ def _title(path: Path) -> str:
     return path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
 
 
-def commands() -> str:
-    """The commands of the command line."""
-    return _table(
-        ("command", ""), ((f"`agentsgym {name}`", help) for name, help in COMMANDS.items())
-    )
-
-
 def faults() -> str:
     """The faults that `agentsgym doctor` names."""
     rows = ((f"`{name}`", kind.when) for name, kind in FAULTS.items())
@@ -92,14 +84,10 @@ def value_of_exploring() -> str:
 
 EXPLORED: tuple[Mapping[str, object], ...] = (
     {},
-    {"choices": 32},
-    {"free_shots": 0},
     {"episodes_per_trial": 4, "free_shots": 0},
-    {"noise": 0.3},
     {"noise": 0.3, "free_shots": 4},
     {"facts": 2, "free_shots": 2},
     {"max_steps_per_episode": 2},
-    {"carry": "none"},
     {"episodes_per_trial": 1},
     {"game": "rule"},
     {"game": "switches"},
@@ -183,7 +171,6 @@ TEMPLATES = "docs/chat-templates.json"
 TABLES: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "docs/README.md": {"environments": environment_pages},
     "docs/environments/README.md": {"environments": environments},
-    "docs/public-api.md": {"commands": commands},
     "docs/environments/explore.md": {"the value of exploring": value_of_exploring},
     "docs/my-game-does-not-learn.md": {"faults": faults},
     "docs/credit-reference.md": {
