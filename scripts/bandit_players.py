@@ -13,7 +13,7 @@ from math import comb
 
 import numpy as np
 
-from agentsgym.envs.bandit.best_play import (
+from agentsgym.envs.bandit import (
     UNIFORM,
     Counts,
     FiniteHorizon,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentsgym.envs.exploration.best_play import Beliefs, BestPlayer, Claim, Inform, Move, Plan
-from agentsgym.envs.mastermind.best_play import ExactPlayer
+from agentsgym.envs.mastermind import ExactPlayer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, read_option
 from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.gymnasium import action_word
-from agentsgym.envs.mastermind.codes import read_guess
+from agentsgym.envs.mastermind import read_guess
 from agentsgym.envs.textarena.play import last_move
 from agentsgym.envs.twenty_questions.knowledge import load_table
 from agentsgym.envs.twenty_questions.questions import parse

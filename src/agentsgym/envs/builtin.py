@@ -43,13 +43,13 @@ BUILTIN = table(
     ),
     BuiltinEnv(
         name="Bandit",
-        path="agentsgym.envs.bandit.env.BanditEnv",
+        path="agentsgym.envs.bandit.BanditEnv",
         help="Pull one of several arms, again and again; each wins with a probability of its own.",
         page="small-games",
     ),
     BuiltinEnv(
         name="Mastermind",
-        path="agentsgym.envs.mastermind.env.MastermindEnv",
+        path="agentsgym.envs.mastermind.MastermindEnv",
         help="Find a code of colored pegs; each guess gets the number of right and misplaced pegs.",
         page="small-games",
     ),

@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.bandit.best_play import FiniteHorizon, trial_weights
-from agentsgym.envs.bandit.env import BanditEnv
+from agentsgym.envs.bandit import BanditEnv, FiniteHorizon, trial_weights
 from bandit_players import (
     best_policy,
     expected_successes,

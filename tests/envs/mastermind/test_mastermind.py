@@ -8,9 +8,7 @@ from hypothesis import strategies as st
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs.known_game import episode_weights
-from agentsgym.envs.mastermind.best_play import ExactPlayer
-from agentsgym.envs.mastermind.codes import Feedback, PegCodes, feedback
-from agentsgym.envs.mastermind.env import MastermindEnv
+from agentsgym.envs.mastermind import ExactPlayer, Feedback, MastermindEnv, PegCodes, feedback
 from expectations import guessed, guessed_with_hint
 
 codes = st.integers(1, 4).flatmap(

@@ -8,9 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.wordle.best_play import EntropyPlayer
-from agentsgym.envs.wordle.env import WordleEnv
-from agentsgym.envs.wordle.words import WordSpace, all_words, feedback
+from agentsgym.envs.wordle.env import EntropyPlayer, WordleEnv, WordSpace, all_words, feedback
 
 texts = st.text("abcde", min_size=5, max_size=5)
 

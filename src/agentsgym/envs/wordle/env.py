@@ -1,15 +1,135 @@
-"""Wordle with a free list of words."""
+"""Wordle with a free list of words.
+
+A feedback is a text with a mark for each letter of the guess: G if the letter is in its place, else
+Y if the solution has one that no other letter of the guess accounts for, else X. Letters in their
+places come first, then the others from left to right.
+"""
 
 import re
-from functools import cached_property
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from agentsgym.envs.action_text import read_action
 from agentsgym.envs.code_game import CodeGame, CodeState
-from agentsgym.envs.known_game import episode_weights
-from agentsgym.envs.wordle.best_play import EntropyPlayer
-from agentsgym.envs.wordle.words import LENGTH, all_words
+from agentsgym.envs.code_space import CodeSpace
+from agentsgym.envs.known_game import episode_weights, members
+
+LENGTH = 5
+MARKS = "XYG"
+
+
+def feedback(guess: str, solution: str) -> str:
+    """The marks of a guess; both words have five letters."""
+    rest = Counter(s for g, s in zip(guess, solution, strict=True) if g != s)
+    marks = []
+    for g, s in zip(guess, solution, strict=True):
+        mark = "G" if g == s else "Y" if rest[g] else "X"
+        rest[g] -= mark == "Y"
+        marks.append(mark)
+    return "".join(marks)
+
+
+class WordSpace(CodeSpace[str, str]):
+    """Words of five letters from a to z."""
+
+    label = "wordle"
+    win = "G" * LENGTH
+
+    def __init__(self, words: tuple[str, ...]) -> None:
+        super().__init__(words)
+        self._letters = np.array([[ord(c) - ord("a") for c in word] for word in words])
+        alphabet = np.arange(26)
+        self._counts = (self._letters[:, :, None] == alphabet).sum(axis=1)
+
+    def feedback(self, guess: str, code: str) -> str:
+        """The marks of a guess."""
+        return feedback(guess, code)
+
+    def keys(self, guess: int) -> npt.NDArray[np.int64]:
+        """The marks of each word's feedback as digits to the base 3, the first one highest."""
+        letters = self._letters[guess]
+        same = self._letters == letters
+        rest = self._counts.copy()
+        for place, letter in enumerate(letters):
+            rest[:, letter] -= same[:, place]
+        keys = np.zeros(len(self), dtype=np.int64)
+        for place, letter in enumerate(letters):
+            misplaced = ~same[:, place] & (rest[:, letter] > 0)
+            rest[:, letter] -= misplaced
+            keys = 3 * keys + 2 * same[:, place] + misplaced
+        return keys
+
+    def answer(self, key: int) -> str:
+        """The marks of a number."""
+        return "".join(MARKS[key // 3**place % 3] for place in reversed(range(LENGTH)))
+
+
+@lru_cache(maxsize=1)
+def all_words() -> WordSpace:
+    """The words that come with the package."""
+    text = (Path(__file__).parent / "data" / "words.txt").read_text(encoding="ascii")
+    return WordSpace(tuple(text.split()))
+
+
+# -- a strong player -------------------------------------------------------------------------------
+
+
+_KEYS = len(MARKS) ** LENGTH
+_PREFERRED = 1e-9
+
+
+class EntropyPlayer:
+    """Guesses the word whose feedback tells most.
+
+    That is the word g with the largest entropy of the feedback, H(g) = −Σ_f p_f log₂ p_f, where p_f
+    is the share of the possible solutions that would give feedback f. Of equal ones it takes a
+    possible solution, then the earlier word. With the last guess of an episode that counts
+    (`weights[episode]` > 0) it only guesses possible solutions. It plans no further, so it is
+    strong, and not proved to be optimal. In a trial it knows what earlier episodes told.
+    """
+
+    def __init__(self, space: WordSpace, steps: int, weights: Sequence[float] = (1.0,)) -> None:
+        self.space = space
+        self.steps = steps
+        self.weights = tuple(weights)
+        self._chosen: dict[tuple[int, bool], int] = {}
+
+    def choose(self, candidates: int, episode: int, left: int) -> int:
+        """Index of the guess if these words are still possible, with `left` guesses left in the
+        episode, including this one."""
+        key = candidates, left == 1 and self.weights[episode] > 0
+        if key not in self._chosen:
+            self._chosen[key] = self._search(*key)
+        return self._chosen[key]
+
+    def entropies(self, candidates: int) -> npt.NDArray[np.float64]:
+        """H of each word in bits, shape (words,), if these are possible."""
+        keys = self._keys[:, members(candidates)]
+        words, count = keys.shape
+        flat = (keys + _KEYS * np.arange(words)[:, None]).ravel()
+        shares = np.bincount(flat, minlength=words * _KEYS).reshape(words, _KEYS) / count
+        logs = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
+        return np.asarray(-(shares * logs).sum(axis=1))
+
+    def _search(self, candidates: int, last: bool) -> int:
+        possible = np.zeros(len(self.space))
+        possible[members(candidates)] = 1.0
+        value = self.entropies(candidates).round(9) + _PREFERRED / 2 * possible
+        return int(np.argmax(np.where(possible, value, -1.0) if last else value))
+
+    @cached_property
+    def _keys(self) -> npt.NDArray[np.int64]:
+        return np.stack([self.space.keys(guess) for guess in range(len(self.space))])
+
+
+# -- the environment -------------------------------------------------------------------------------
+
 
 _LETTERS = re.compile(r"[^\W\d_]+")
 

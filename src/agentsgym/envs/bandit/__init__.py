@@ -1,1 +1,0 @@
-"""Bandit: a Bernoulli bandit in words, with exact best play."""

@@ -1,1 +1,0 @@
-"""Mastermind in words: the environment, its codes, and its best player."""
