@@ -245,7 +245,7 @@ def _started(path: Path) -> dict[str, Any]:
 def start_here(path: Path) -> dict[str, Any]:
     """Open a file of tasks, make a trainer on it, and draw the rows of its first generation."""
     from agentsgym import GRPOEnvConfig, GRPOEnvTrainer
-    from agentsgym.envs.task_file import TaskFile
+    from agentsgym.envs.dataset import TaskFile
     from agentsgym.evaluation import default_cluster, select
 
     model, tokenizer = common.tiny()

@@ -22,7 +22,7 @@ from agentsgym.credit import (
     to_tokens,
 )
 from agentsgym.credit.estimators.trial_cv import action_luck, luck_of, trial_cv
-from agentsgym.credit.table import objects, scale_steps
+from agentsgym.credit.table import objects
 from credit.played import Did, rollout
 from of_rows import episode_of, redrawn, retold
 
@@ -506,23 +506,6 @@ def test_a_group_that_straddles_two_tables_is_one_group():
     assert parts.rollout.tolist() == whole.rollout.tolist()
     for name in OF_STEPS:
         assert credit_steps(parts, name).by_rollout() == credit_steps(whole, name).by_rollout()
-
-
-def test_scaling_steps_per_environment():
-    played = [
-        rollout(0, 0, [0.0, 1.0], env="A"),
-        rollout(0, 1, [3.0], env="A"),
-        rollout(0, 2, [99.0], env="A", failed=True),
-        rollout(1, 0, [0.1], env="B"),
-        rollout(1, 1, [0.1], env="B"),
-        rollout(1, 2, [0.1], env="B"),
-    ]
-    scaled, factors = scale_steps(table_of(played))
-    root = math.sqrt(2)
-    assert factors.tolist() == pytest.approx([1 / root] * 3 + [1.0] * 3)
-    assert scaled.reward.tolist()[:3] == pytest.approx([0, 1 / root, 3 / root])
-    assert scaled.final_reward.tolist()[:2] == pytest.approx([1 / root, 3 / root])
-    assert scaled.reward.tolist()[4:] == [0.1, 0.1, 0.1]
 
 
 @pytest.mark.parametrize(

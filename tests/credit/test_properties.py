@@ -12,7 +12,6 @@ from agentsgym import RolloutBatch
 from agentsgym.credit import ESTIMATORS as OWN
 from agentsgym.credit import advantages, table_of
 from agentsgym.credit.baselines import actions_before
-from agentsgym.credit.table import scale_steps
 from credit.played import OF_BATCHES, Did, rollout
 
 ESTIMATORS = OWN | PUBLISHED
@@ -362,9 +361,3 @@ def test_rewards_that_differ_by_rounding_are_equal(size, earned, errors, small):
     for name in whole_rollouts:
         differ = credit(played([earned, earned + 1e-6 * small]), name, {})
         assert all(all(v) for v in differ.values())
-
-
-def test_rewards_are_scaled_by_their_deviation_if_they_have_one():
-    """0.1 + 0.2 and 0.3 have none."""
-    equal = [rollout(0, 0, [0.1, 0.2]), rollout(0, 1, [0.3]), rollout(0, 2, [0.2, 0.1])]
-    assert scale_steps(table_of(equal))[1].tolist() == [1.0, 1.0, 1.0]

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from agentsgym.envs import EnvPool, check_rows
-from agentsgym.envs.task_file import TaskFile
+from agentsgym.envs.dataset import TaskFile
 
 
 def rows_of(count):

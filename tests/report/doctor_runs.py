@@ -11,7 +11,7 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.runs.files import RolloutWriter, Summary, TokenRecordWriter
 from agentsgym.runs.files.records import MetricsFile
 from agentsgym.types import Rollout
-from agentsgym.types.token_records import StepNumbers, TokenRecord
+from agentsgym.types.rows import StepNumbers, TokenRecord
 from of_rows import split
 from viewer_runs import figures, make_rollout
 

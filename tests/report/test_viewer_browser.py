@@ -6,8 +6,8 @@ from agentsgym.credit import ESTIMATORS
 from agentsgym.report.stored import Source
 from agentsgym.report.viewer.file import write_page
 from agentsgym.runs.files import RolloutWriter, TokenRecordWriter, read_stored
+from agentsgym.types.rows import StepNumbers, TokenRecord
 from agentsgym.types.text import clean_text, visible
-from agentsgym.types.token_records import StepNumbers, TokenRecord
 from browser import (
     CHROMIUM,
     DRIVER,

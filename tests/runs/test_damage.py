@@ -160,11 +160,3 @@ def test_a_damaged_summary_is_named(tmp_path, text):
     path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(DamagedFile, match=r"summary.json is damaged"):
         read_summary(path)
-
-
-@pytest.mark.parametrize("names", [["replayed"], ["supports", "replayed"]])
-def test_a_file_from_before_there_were_branches_and_supports_is_read(tmp_path, rollout, names):
-    file = write(tmp_path, rollout)
-    pq.write_table(pq.read_table(file).drop_columns(names), file)
-    (stored,) = read_file(file)
-    assert stored.rollout == rollout and rollout.replayed == len(rollout.supports) == 0

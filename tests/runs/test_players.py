@@ -5,7 +5,7 @@ import pytest
 from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
 from agentsgym.envs import EnvPool
 from agentsgym.evaluation import evaluate_requests, rollout_requests
-from agentsgym.runs.players import simple_players
+from agentsgym.runs.evaluate import simple_players
 
 
 class Coin(MultistepEnv):

@@ -16,10 +16,8 @@ GROUPS = [
 ]
 
 
-def settings(name, scaled="none", **options):
-    return SimpleNamespace(
-        advantage_estimator=name, estimator_options=options, scale_step_rewards=scaled
-    )
+def settings(name, **options):
+    return SimpleNamespace(advantage_estimator=name, estimator_options=options)
 
 
 @pytest.mark.parametrize("name", [n for n, one in ESTIMATORS.items() if one.per == "step"])
@@ -32,6 +30,5 @@ def test_groups_are_credited_alone_unless_they_are_compared(name):
 
 def test_what_is_scaled_over_the_batch_or_not_ours_compares_groups():
     assert _compares_groups(settings("grpo", scale_rewards="batch"))
-    assert _compares_groups(settings("rloo", scaled="batch"))
     assert _compares_groups(settings("agentsgym.credit.estimators.rloo.rloo"))
     assert not _compares_groups(settings("reward"))

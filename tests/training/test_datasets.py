@@ -19,7 +19,7 @@ from datasets import (
 
 from agentsgym import register
 from agentsgym.envs import ConfigError, EnvPool
-from agentsgym.envs.task_file import TaskFile
+from agentsgym.envs.dataset import TaskFile
 from agentsgym.training import tasks as module
 from agentsgym.training.tasks import TaskSet
 from helpers import CountdownEnv, DigitEnv

@@ -13,7 +13,7 @@ from agentsgym.runs.files import (
     read_token_records,
 )
 from agentsgym.runs.files.atomic import DamagedFile
-from agentsgym.types.token_records import StepNumbers, TokenRecord
+from agentsgym.types.rows import StepNumbers, TokenRecord
 from helpers import CountdownEnv
 
 

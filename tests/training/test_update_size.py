@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentsgym.training.update_size import UpdateSize, sample
+from agentsgym.training.update import UpdateSize, sample
 
 
 def moved(model, change):

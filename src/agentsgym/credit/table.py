@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -188,27 +188,6 @@ def concatenate(tables: Sequence[StepTable]) -> StepTable:
             if name not in places
         },
     )
-
-
-def scale_steps(table: StepTable) -> tuple[StepTable, Floats]:
-    """Divide the rewards of each environment by the standard deviation of its final rewards.
-
-    Returns the scaled table and each rollout's factor, shape (R,); 1.0 if an environment's rewards
-    are all equal. It is for mixed environments with rewards of different scales, and is applied
-    per step, before credit is put on tokens.
-    """
-    factors = np.ones(len(table.group))
-    for env in set(table.env[table.live]):
-        members = (table.env == env) & table.live
-        rewards = table.final_reward[members]
-        factors[table.env == env] = 1.0 / rewards.std(ddof=1) if differ(rewards) else 1.0
-    scaled = replace(
-        table,
-        final_reward=table.final_reward * factors,
-        reward=table.reward * factors[table.rollout],
-        penalty=table.penalty * factors[table.rollout],
-    )
-    return scaled, factors
 
 
 def _replayed(rollout: Rollout) -> Iterator[bool]:

@@ -3,7 +3,9 @@
 import itertools
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from agentsgym.envs.base import MultistepEnv
@@ -289,3 +291,48 @@ def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
     """Whether rows with this class path and config belong to this object."""
     same = config_key(path, config) == config_key(path, env.env_config)
     return same and names_class(path, type(env))
+
+
+# -- tasks in a file -------------------------------------------------------------------------------
+
+
+class TaskFile:
+    """The rows of a file with one JSON object per line, each read when it is asked for.
+
+    Opening reads the file once, to find its lines. In memory is then the place of every line, eight
+    bytes; the file may not change while it is in use. A line that is not JSON is its text, so the
+    checks of rows find and name it.
+
+    Raises OSError if the file cannot be read.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._starts = array("q")
+        place = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                self._starts.append(place)
+                place += len(line)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __repr__(self) -> str:
+        return f"TaskFile({str(self.path)!r}, {len(self)} rows)"
+
+    def __getitem__(self, number: int) -> Any:
+        with self.path.open("rb") as file:
+            file.seek(self._starts[number])
+            return _row(file.readline())
+
+    def __iter__(self) -> Iterator[Any]:
+        with self.path.open("rb") as file:
+            yield from map(_row, file)
+
+
+def _row(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return line.decode(errors="replace").rstrip("\n")

@@ -1,5 +1,5 @@
-"""Mastermind: its codes and feedback, in words and as numbers, and its exact best play, in which ties
-go to a guess that may be the code itself, then to the earlier code, so that it is deterministic.
+"""Mastermind: its codes and feedback, in words and as numbers, and its exact best play, in which
+ties go to a guess that may be the code itself, then to the earlier code, so it is deterministic.
 """
 
 import itertools

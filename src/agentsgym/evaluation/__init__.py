@@ -4,16 +4,17 @@ from agentsgym.envs.base import UNINFORMED
 from agentsgym.evaluation.comparison import Comparison, Difference, compare, smallest_difference
 from agentsgym.evaluation.evaluate import (
     Evaluation,
+    Information,
     Played,
     assess,
     assess_played,
     default_cluster,
     evaluate,
     evaluate_requests,
+    information,
     rollout_requests,
     select,
 )
-from agentsgym.evaluation.information import Information, information
 from agentsgym.evaluation.intervals import (
     ClusterMean,
     cluster_bootstrap,

@@ -28,7 +28,7 @@ from agentsgym.runs.trust import check_links
 from agentsgym.training.settings import TrainSettings
 from agentsgym.types import Rollout
 from agentsgym.types.foreign import number
-from agentsgym.types.token_records import TokenRecord
+from agentsgym.types.rows import TokenRecord
 
 _UNREADABLE = (DamagedFile, OtherFormat, OSError)
 _MOST_CONFIG = 200_000

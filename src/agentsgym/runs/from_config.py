@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym import __version__
 from agentsgym.envs import ConfigError, MultistepEnv, make
-from agentsgym.envs.dataset import tasks_of
+from agentsgym.envs.dataset import TaskFile, tasks_of
 from agentsgym.envs.extras import installed
-from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings, read_key
 from agentsgym.runs.files import RunDirectory

@@ -28,7 +28,12 @@ from agentsgym.runs.callbacks import (
     train_until_stopped,
 )
 from agentsgym.runs.checkpoints import last_whole, save_model
-from agentsgym.runs.evaluate import evaluate_trainer, held_out_requests, other_references
+from agentsgym.runs.evaluate import (
+    evaluate_trainer,
+    held_out_requests,
+    other_references,
+    simple_players,
+)
 from agentsgym.runs.files import (
     DamagedFile,
     MetricsFile,
@@ -46,7 +51,6 @@ from agentsgym.runs.files.directory import claim
 from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_settings, versions
 from agentsgym.runs.models import template_remark
 from agentsgym.runs.parts import PARTS, part
-from agentsgym.runs.players import simple_players
 from agentsgym.runs.policy import (
     load_policy,
     load_trained,

@@ -18,7 +18,7 @@ from agentsgym.credit import (
     to_tokens,
 )
 from agentsgym.credit.advantages import StepKey
-from agentsgym.credit.table import Choices, StepChoices, StepValues, scale_steps
+from agentsgym.credit.table import Choices, StepChoices, StepValues
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import TrainRollout, TrainRow, bare_row, make_rollouts
 from agentsgym.training.loss.logprobs import Scorer
@@ -50,12 +50,9 @@ class GenerationAdvantages:
     ) -> None:
         self._rollouts = rollouts
         self._args = args
-        table, factors = table_of(rollouts, choices, values), np.ones(len(rollouts))
+        table = table_of(rollouts, choices, values)
         if _compares_groups(args):
             table = concatenate(ranks.gather([table]))
-        if args.scale_step_rewards == "batch":
-            table, of_all = scale_steps(table)
-            factors = of_all[ranks.slice(len(rollouts))]
         estimator, options = find_estimator(args.advantage_estimator), args.estimator_options
         if estimator.per == "step":
             rows = [row for rollout in rollouts for row in rollout.rows]
@@ -64,11 +61,7 @@ class GenerationAdvantages:
             if estimator.reads_values:
                 self.returns = StepAdvantages.of(table, steps.value + table.value).by_rollout()
         else:
-            self.of_rows = [
-                values * factor
-                for rollout, factor in zip(rollouts, factors, strict=True)
-                for values in estimator(rollout, **options)
-            ]
+            self.of_rows = [values for one in rollouts for values in estimator(one, **options)]
         remaining = iter(self.of_rows)
         own = [[next(remaining) for _ in rollout.rows] for rollout in rollouts]
         groups = np.array([rollout.group for rollout in rollouts])
@@ -97,8 +90,8 @@ class GenerationAdvantages:
 
 def _compares_groups(args: GRPOEnvConfig) -> bool:
     """Whether advantages depend on other groups; those of a user's own estimator may."""
-    entry, scaling = find_estimator(args.advantage_estimator), args.estimator_options
-    over_batch = "batch" in (args.scale_step_rewards, scaling.get("scale_rewards"))
+    entry = find_estimator(args.advantage_estimator)
+    over_batch = args.estimator_options.get("scale_rewards") == "batch"
     return over_batch or entry.over_batch or ESTIMATORS.get(entry.name) is not entry
 
 

@@ -98,11 +98,6 @@ class TrainSettings(Section):
         "the dotted path of a function.",
     )
     advantage_options: Options = setting(dict, "Options of the estimator, or JSON of them.")
-    scale_step_rewards: Literal["none", "batch"] = setting(
-        "none",
-        "'batch' divides each environment's step rewards by the standard deviation of "
-        "its final rewards in the batch, before credit is assigned.",
-    )
     train_on: Literal["rollout", "steps"] = setting(
         "rollout", "'rollout': one row where the context only grows; 'steps': a row per step."
     )

@@ -9,8 +9,7 @@ from transformers import TrainerCallback
 
 from agentsgym.training.config import GRPOEnvConfig
 from agentsgym.training.loss.batch import Chunk, TrainRollout, TrainRow
-from agentsgym.types.rows import Floats
-from agentsgym.types.token_records import StepNumbers, TokenRecord
+from agentsgym.types.rows import Floats, StepNumbers, TokenRecord
 
 TokenSink = Callable[[Sequence[TokenRecord], Mapping[str, Any]], None]
 """Receives this rank's records of each generation, with its `{"step": global step, "rank": of this

@@ -56,8 +56,7 @@ from agentsgym.training.teacher import teacher_pass
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
 from agentsgym.training.trl_settings import refuse_arguments, refuse_settings
-from agentsgym.training.update import Update
-from agentsgym.training.update_size import UpdateSize
+from agentsgym.training.update import Update, UpdateSize
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, TrainableEngine
 
 __all__ = ["GRPOEnvTrainer", "RolloutSink", "TokenSink"]

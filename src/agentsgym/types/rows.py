@@ -1,6 +1,6 @@
 """Rows of tokens: what the model read as one sequence, with the places of the agent's answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -162,3 +162,33 @@ def joined(values: NDArray[Any], pieces: Sequence[slice]) -> NDArray[Any]:
     if all(one.stop == other.start for one, other in pairwise(pieces)):
         return values[pieces[0].start : pieces[-1].stop]
     return np.concatenate([values[piece] for piece in pieces])
+
+
+# -- the trainer's numbers for tokens --------------------------------------------------------------
+
+
+Numbers = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepNumbers:
+    """The numbers of the N tokens of one step's answer, each of length N; of one that was forced
+    they are 0, and its ratio is 1.
+
+    `logprobs` (nats) are the trainer's, to be compared with the sampler's: before any update if the
+    generation is used for several, else in the update. `ratios` are the importance ratios in the
+    loss when the rollout was last trained on, and `entropies` (nats) those of the policy then, None
+    if the loss did not compute them.
+    """
+
+    logprobs: Numbers
+    ratios: Numbers
+    entropies: Numbers | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRecord:
+    """The numbers of the rollout `session_id` by (episode, step)."""
+
+    session_id: str
+    steps: Mapping[tuple[int, int], StepNumbers]

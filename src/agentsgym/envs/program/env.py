@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from agentsgym.envs.dataset import ListedTasks
+from agentsgym.envs.dataset import ListedTasks, TaskFile
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.program.run import ClientSettings, ProgramEnd, ProgramRun, program_server
 from agentsgym.envs.settings import RESERVED, EnvSettings, OptionalPath
-from agentsgym.envs.task_file import TaskFile
 from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.types import Answer, ModelCall, TrialInfo
 from agentsgym.types.foreign import checked_number, listed, number

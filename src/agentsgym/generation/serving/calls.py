@@ -1,9 +1,14 @@
-"""What stands behind the endpoint: the protocol of a backend, and its refusals."""
+"""What stands behind the endpoint: the protocol of a backend, its refusals, what calls demand of an
+answer, and work beside the event loop."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol, TypeVar
 
 from agentsgym.types import Answer, ModelCall
+from agentsgym.types.requests import Form
 
 
 class CallRefused(Exception):
@@ -42,3 +47,67 @@ class Backend(Protocol):
         """Reward the last answered call of the key's session. `session` is its id or its key, from
         the path; a client without a bearer key has the latter only, then both are equal."""
         ...
+
+
+# -- what calls demand of an answer ----------------------------------------------------------------
+
+
+_PLACES = ("response_format", "text.format", "output_config.format", "output_format")
+
+
+def demanded_call(tools: Sequence[str], choice: Any) -> Form | None:
+    """The call that a `tool_choice` demands of these tools."""
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    if not tools or kind not in ("required", "any", "function", "tool"):
+        return None
+    inner = choice.get("function", choice) if isinstance(choice, dict) else None
+    name = inner.get("name") if isinstance(inner, dict) else None
+    if name is not None and name not in tools:
+        why = f"tool_choice names {str(name)[:100]!r}, which is none of the tools"
+        raise CallRefused(why, param="tool_choice")
+    return "call", name or ""
+
+
+def demanded_format(body: Any) -> Form | None:
+    """The format that a body demands: a JSON schema where the APIs have it or, as in vLLM, a
+    regular expression. Raises CallRefused."""
+    regex = _inner(body.structured_outputs, "regex")
+    if isinstance(regex, str):
+        return "regex", regex
+    for place in _PLACES:
+        key, _, inner = place.partition(".")
+        wanted = getattr(body, key)
+        wanted = _inner(wanted, inner) if inner else wanted
+        if wanted and wanted != {"type": "text"}:
+            return "json", json.dumps(_schema(place, wanted))
+    return None
+
+
+def _inner(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _schema(place: str, wanted: Any) -> Any:
+    """The JSON schema of a format."""
+    kind = _inner(wanted, "type")
+    if kind == "json_object":
+        return {"type": "object"}
+    schema = _inner(wanted.get("json_schema", wanted), "schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict):
+        why = f"{place} must be text, json_object, or json_schema with a schema that is an object"
+        raise CallRefused(why, param=place)
+    return schema
+
+
+# -- beside the event loop -------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+_LARGE = 2**18  # bytes or characters
+_LARGE_ONES = ThreadPoolExecutor(1, "agentsgym-large-bodies")
+
+
+async def beside_the_loop(size: int, work: Callable[[], T]) -> T:
+    """What `work`, on a body of this size, returns or raises in a thread."""
+    threads = _LARGE_ONES if size > _LARGE else None
+    return await asyncio.get_running_loop().run_in_executor(threads, work)

@@ -6,8 +6,7 @@ from functools import partial
 from typing import Any
 
 from agentsgym.generation.serving.batcher import Batcher
-from agentsgym.generation.serving.beside import beside_the_loop
-from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.generation.serving.calls import CallRefused, beside_the_loop
 from agentsgym.tokens import Codec, codec_for
 from agentsgym.tokens.codec import TemplateCodec
 from agentsgym.tokens.folding import folded

@@ -23,8 +23,7 @@ from pydantic import (
 )
 from pydantic_core import from_json
 
-from agentsgym.generation.serving.calls import CallRefused
-from agentsgym.generation.serving.forms import demanded_call, demanded_format
+from agentsgym.generation.serving.calls import CallRefused, demanded_call, demanded_format
 from agentsgym.types import Answer, Message, ModelCall, ToolCall, ToolSchema
 from agentsgym.types.messages import tool_call
 

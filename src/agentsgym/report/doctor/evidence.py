@@ -12,7 +12,7 @@ from agentsgym.evaluation import Evaluation
 from agentsgym.evaluation.metrics import record
 from agentsgym.evaluation.trends import Curve, Part
 from agentsgym.report.stored import Contents, Source, groups, spread
-from agentsgym.runs.players import OPTIMAL
+from agentsgym.runs.evaluate import OPTIMAL
 from agentsgym.types import Rollout
 
 

@@ -18,9 +18,8 @@ from agentsgym.report.stored import Effects, groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Episode, Rollout, Row, Step
 from agentsgym.types.reward_placement import per_token_rewards
-from agentsgym.types.rows import Floats, chosen
+from agentsgym.types.rows import Floats, StepNumbers, TokenRecord, chosen
 from agentsgym.types.text import plain
-from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 Json = dict[str, Any]
 Credit = dict[str, dict[tuple[int, int], float | None]]

@@ -24,9 +24,8 @@ from agentsgym.runs.files.columns import (
 from agentsgym.runs.files.directory import RunDirectory
 from agentsgym.runs.files.records import KEY, VERSION, OtherFormat, check_version
 from agentsgym.types import Rollout
+from agentsgym.types.rows import StepNumbers, TokenRecord
 from agentsgym.types.settings import Count, Section
-from agentsgym.types.supports import Supports
-from agentsgym.types.token_records import StepNumbers, TokenRecord
 
 _ROW_GROUP = 1 << 19
 """Tokens in a row group: so much is read at once."""
@@ -228,20 +227,7 @@ def read_tables(path: Path, schema: pa.Schema) -> Iterator[pa.Table]:
         file = pq.ParquetFile(stored)
         _check(file, schema, path)
         for number in range(file.num_row_groups):
-            table = _completed(file.read_row_group(number, use_threads=False), schema)
-            yield table.select(schema.names)
-
-
-_LATER: dict[str, Any] = {"replayed": 0, "supports": dict.fromkeys(Supports.__match_args__, ())}
-"""Columns that files of the same version may lack, with their value there."""
-
-
-def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    for field in schema:
-        if field.name not in table.column_names:
-            values = pa.array([_LATER[field.name]] * len(table), field.type)
-            table = table.append_column(field, values)
-    return table
+            yield file.read_row_group(number, use_threads=False).select(schema.names)
 
 
 @contextmanager
@@ -261,8 +247,6 @@ def _check(file: pq.ParquetFile, schema: pa.Schema, path: Path) -> None:
     check_version(int(known), path)
     for field in schema:
         number = file.schema_arrow.get_field_index(field.name)
-        if number < 0 and field.name in _LATER:
-            continue
         if number < 0:
             raise DamagedFile(f"it has no column {field.name}")
         if not (stored := file.schema_arrow.field(number)).equals(field):
