@@ -16,7 +16,7 @@ from typing import Any
 
 from agentsgym import make
 from agentsgym.envs.alfworld.engine import HouseholdGame
-from agentsgym.envs.alfworld.games import generated_tasks
+from agentsgym.envs.alfworld.env import generated_tasks
 from agentsgym.envs.alfworld.generator import TASK_TYPES
 from agentsgym.rollout.processes.env import hosted
 from agentsgym.rollout.processes.worker import stop_workers, workers

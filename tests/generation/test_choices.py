@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.generation.embedded import answers
 from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams
 from agentsgym.types.choices import Choices, Walk, trie_of
@@ -138,7 +137,7 @@ def test_whole_answers_have_the_probability_of_all_their_tokens(
 ):
     """Also where a pass reads a few beginnings only, over blocks, with windows, and beside free
     requests; the next turn reads nothing of the answers that were not taken."""
-    monkeypatch.setattr(answers, "MOST_READ", most)
+    monkeypatch.setattr("agentsgym.generation.embedded.engine.MOST_READ", most)
     model = build_model(kind, **({"sliding_window": 3} if kind == "mistral" else {}))
     engine = EmbeddedEngine(model, tokenizer, capacity=8, stop_token_ids=[])
     engine = paged(engine, monkeypatch) if in_blocks else engine

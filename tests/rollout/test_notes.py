@@ -8,7 +8,7 @@ from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent,
 from agentsgym.checks import check_env
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.report.export.examples import conversations
+from agentsgym.report.export.write import conversations
 from agentsgym.rollout import run
 from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.runs.files import RolloutWriter, read_stored

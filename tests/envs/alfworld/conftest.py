@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("alfworld", reason="needs the extra agentsgym[alfworld]")
 pytest.importorskip("fast_downward", reason="needs the extra agentsgym[alfworld]")
 
-from agentsgym.envs.alfworld.games import generated_tasks
+from agentsgym.envs.alfworld.env import generated_tasks
 from agentsgym.envs.alfworld.generator import TASK_TYPES
 
 

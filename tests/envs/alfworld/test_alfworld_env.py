@@ -10,7 +10,7 @@ import agentsgym
 from agentsgym import ScriptedAgent
 from agentsgym.envs import ConfigError
 from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame
-from agentsgym.envs.alfworld.games import NoGames
+from agentsgym.envs.alfworld.env import NoGames
 from agentsgym.envs.command_game import ExpertAgent
 
 HERE = {"workers": 0}

@@ -6,8 +6,7 @@ import pytest
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs.exploration.best_play import Claim, Inform
-from agentsgym.envs.exploration.env import ExploreEnv
-from agentsgym.envs.exploration.games import GAMES, Question
+from agentsgym.envs.exploration.env import GAMES, ExploreEnv, Question
 from expectations import explored
 
 
