@@ -172,13 +172,8 @@ def test_a_template_option_that_the_template_does_not_read_is_reported(
 
 URL = "http://127.0.0.1:9"
 REFUSED = {
-    "a chat model without its address": (["eval", "chat:m", *BANDIT], "needs engine.urls"),
     "chat at several addresses": (
         ["eval", "chat:m", *BANDIT, f"engine.urls=[{URL}, {URL}]"], "one endpoint, got 2",
-    ),
-    "embedded with servers": (
-        ["eval", "m", *BANDIT, "engine=embedded", f"engine.urls={URL}"],
-        "'embedded' does not use engine.urls",
     ),
     "an agent without an engine": (
         ["eval", "agent:random", *BANDIT, f"engine.urls={URL}"], "has no engine, so engine.urls",

@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-from agentsgym.envs import ConfigError
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs import load_config, parse_config
@@ -50,22 +49,6 @@ def test_the_section_sets_the_fields_of_the_trainer():
     assert settings.engine == EngineSettings(launch=0, **section)
     untouched = train_settings(run_of({})).engine
     assert (untouched.name, untouched.capacity) == (None, 256)
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ("chat", "no token ids, so it cannot be trained"),
-        ("vllm", "'vllm' needs engine.urls"),
-        ({"name": "embedded", "urls": ["http://a"]}, "does not use engine.urls"),
-        ({"key_env": "K"}, "'embedded' does not use engine.key_env"),
-        ("nothing", "engine.name must be one of embedded"),
-        ({"command": "/other/vllm"}, "engine.command belongs to engine.launch"),
-    ],
-)
-def test_an_engine_that_cannot_train_is_refused_in_the_words_of_the_section(section, message):
-    with pytest.raises(ConfigError, match=message):
-        train_settings(run_of(section))
 
 
 def test_training_sends_the_key_that_it_was_given(invoke, workplace, vllm, monkeypatch):

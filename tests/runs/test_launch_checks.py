@@ -41,7 +41,6 @@ def changed(**sections):
         ({"distributed": "zero2", "train": {"deepspeed": "a.json"}}, Launch(2), "sets train.deeps"),
         ({"distributed": "zero2", "keep_best": True}, Launch(2), "keep_best needs the whole"),
         ({"engine": {}, "train": {"max_staleness": 1}}, Launch(2), "max_staleness=1 needs an"),
-        ({"engine": {"name": "vllm"}}, Launch(2), "needs engine.urls or engine.launch"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_named_before_anything_runs(monkeypatch, sections, launch, words):

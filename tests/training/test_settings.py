@@ -182,8 +182,6 @@ def test_values_that_the_hints_of_transformers_leave_out(config):
         ({"scale_rewards": "batch", "advantage_options": {"scale_rewards": "none"}},
          "mean the same"),
         ({"engine": {"url": "x"}}, "unknown key 'engine.url'; did you mean 'engine.urls'"),
-        ({"engine": "chat"}, "cannot be trained"),
-        ({"engine": 5}, "engine must be a mapping"),
         ({"ray": {"workers": 2}}, "engine.urls"),
         ({"ray": {"workers": 2, "resources": {"num_cpus": -1}}, "engine": SERVERS},
          "ray.resources.num_cpus"),
