@@ -1,5 +1,7 @@
 """A trainer on toy environments, small enough to step many times in a test."""
 
+import copy
+
 import pytest
 
 from agentsgym import register
@@ -91,3 +93,24 @@ def make_exact(make_trainer, tiny_llama):
         return trainer
 
     return make
+
+
+@pytest.fixture
+def twice(make_trainer, tiny_llama, tmp_path):
+    """Returns a function that trains the model to its end, and another copy of it from the
+    checkpoint of a step on, to the same weights; it returns both trainers."""
+    import torch
+
+    def weights(model):
+        return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+    def train(step, make=make_trainer, **options):
+        saving, both = {"save_strategy": "steps", "save_steps": step}, []
+        for resume in (None, str(tmp_path / "out" / f"checkpoint-{step}")):
+            both.append(make(model=copy.deepcopy(tiny_llama), **(saving | options)))
+            both[-1].train(resume_from_checkpoint=resume)
+        whole, resumed = (weights(trainer.model) for trainer in both)
+        assert torch.equal(whole, resumed) and not torch.equal(whole, weights(tiny_llama))
+        return both
+
+    return train

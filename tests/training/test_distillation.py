@@ -125,18 +125,12 @@ def test_groups_without_signal_are_distilled(make_trainer, chat_tokenizer, teach
     assert all(entry["grad_norm"] > 1e-3 and entry["distillation"] > 0.1 for entry in logs)
 
 
-def test_a_resumed_run_is_distilled_as_an_undisturbed_one(make_trainer, tiny_llama, teacher_folder,
-                                                          tmp_path):  # fmt: skip
-    options = {"teacher_model": teacher_folder, "max_steps": 4, "save_strategy": "steps",
-               "save_steps": 2}  # fmt: skip
-
-    def run(resume=None):
-        trainer = make_trainer(model=copy.deepcopy(tiny_llama), **options)
-        trainer.train(resume_from_checkpoint=resume)
-        return [e["distillation"] for e in trainer.state.log_history if "distillation" in e]
-
-    whole = run()
-    assert len(whole) == 4 and run(str(tmp_path / "out" / "checkpoint-2")) == whole
+def test_a_resumed_run_is_distilled_as_an_undisturbed_one(twice, teacher_folder):
+    whole, resumed = (
+        [e["distillation"] for e in trainer.state.log_history if "distillation" in e]
+        for trainer in twice(2, teacher_model=teacher_folder, max_steps=4)
+    )
+    assert len(whole) == 4 and resumed == whole
 
 
 def test_another_vocabulary_is_refused(make_trainer, tiny_llama, chat_tokenizer, tmp_path):
