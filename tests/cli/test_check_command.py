@@ -17,6 +17,7 @@ def test_a_failed_check_is_status_one(invoke):
     result = invoke("check", path, "--seconds", "2")
     assert result.exit_code == 1, result.output
     assert "FAILED  rewards" in result.stdout
+    assert result.stderr == "playing PaysTooMuch without a model for about 2 s\n"
 
 
 def test_bad_usage_is_status_two_in_one_line(invoke):

@@ -59,3 +59,15 @@ def test_every_file_exists():
     places = (ROOT, ROOT / "src", ROOT / "src/agentsgym")
     named = spans(FILE)
     assert [one for one in named if not any((place / one[1]).exists() for place in places)] == []
+
+
+def test_messages_name_pages_by_their_titles():
+    titles = {page.read_text("utf-8").partition("\n")[0].removeprefix("# ") for page in pages()}
+    source = "".join(
+        path.read_text("utf-8")
+        for kind in ("py", "yaml")
+        for path in (ROOT / "src/agentsgym").rglob(f"*.{kind}")
+    )
+    named = re.findall(r"""docs_page\(["'](.+?)["']\)""", source)
+    named += re.findall(r'"([\w ]+)" in the documentation', source)
+    assert len(named) > 8 and set(named) <= titles

@@ -96,6 +96,7 @@ def check_env(
     budget_seconds: float = 60.0,
     seed: int = 0,
     trust: Trust = False,
+    note: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Play an environment without a model and report which checks it passes.
 
@@ -109,6 +110,7 @@ def check_env(
             on at least two.
         seed: the seed of the random players.
         trust: what may be imported, as in `make`.
+        note: is told, before the first game, how long it takes.
 
     Raises UnknownEnvironment, ConfigError or MissingExtra if the environment cannot be made, and
     ValueError if there is no task to play or `only` names an unknown check. An error during play
@@ -130,6 +132,7 @@ def check_env(
         budget=budget_seconds,
         seed=seed,
     )
+    note(f"playing {env.name} without a model for about {budget_seconds:g} s")
     context.measure()
     findings = tuple(_run(name, context) for name in CHECKS if not only or name in only)
     return Report(env.name, env.env_config, findings, time.perf_counter() - began)

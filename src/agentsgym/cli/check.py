@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 
 from agentsgym.checks.check import check_env
-from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line
+from agentsgym.cli.console import BAD_USAGE, FAILURE, err, fail, line, shown
 from agentsgym.cli.options import JsonOption, SettingsArgument, env_config_of
 from agentsgym.envs import ConfigError
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
+from agentsgym.types.text import docs_page
 
 
 def check(
@@ -33,8 +34,9 @@ def check(
         raise fail(f"--seconds must be a finite number above 0, got {seconds}", BAD_USAGE)
     import_from_here(env)
     given = env_config_of(settings)
+    trust = with_modules_of(False, env)
     try:
-        report = check_env(env, given, budget_seconds=seconds, trust=with_modules_of(False, env))
+        report = check_env(env, given, budget_seconds=seconds, trust=trust, note=_note)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     if as_json:
@@ -44,4 +46,8 @@ def check(
     if not report.passed:
         raise typer.Exit(FAILURE)
     if not as_json:
-        line("If a run of it does not learn: docs/my-game-does-not-learn.md")
+        line(f"If a run of it does not learn, read {docs_page('My game does not learn')}.")
+
+
+def _note(text: str) -> None:
+    err.print(shown(text), soft_wrap=True)

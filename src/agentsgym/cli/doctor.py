@@ -10,6 +10,7 @@ from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line, out, print_jso
 from agentsgym.cli.options import JsonOption, TrustOption
 from agentsgym.report.doctor import FAULTS, Evidence, Fault, diagnose, read_evidence
 from agentsgym.report.stored import Source
+from agentsgym.types.text import docs_page
 
 
 def doctor(
@@ -68,7 +69,7 @@ def _tell(run: Path, evidence: Evidence, findings: list[Fault]) -> None:
     faults = "no fault" if not count else "1 fault" if count == 1 else f"{count} faults"
     line(f"{run}: {faults} of the {len(FAULTS)} that are looked for ({read})")
     if findings:
-        line("what to do: docs/my-game-does-not-learn.md")
+        line(f"what to do: {docs_page('My game does not learn')}")
     names = [name for one in findings for name in one.rollouts]
     if names:
         steps = [int(name.partition("/")[0].partition("-")[2]) for name in names]

@@ -42,6 +42,7 @@ from agentsgym.runs.trust import (
     with_trust,
 )
 from agentsgym.types.names import import_from_here
+from agentsgym.types.text import docs_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,8 +265,8 @@ def _show_findings(summary: Summary, config: RunConfig) -> None:
     out.print(f"[bold]{shown(first['title'])}[/] ({first['fault']}){also}", soft_wrap=True)
     out.print(f"  next: {shown(first['next'])}", soft_wrap=True)
     out.print(
-        f"[bold]agentsgym doctor {shown(str(config.directory))}[/] shows the numbers "
-        "(docs/my-game-does-not-learn.md)."
+        f"[bold]agentsgym doctor {shown(str(config.directory))}[/] shows the numbers, and "
+        f"{docs_page('My game does not learn')} what to do."
     )
 
 

@@ -11,6 +11,7 @@ from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import Engine, TrainableEngine, trainable
 from agentsgym.types.names import ConfigError, import_path
+from agentsgym.types.text import docs_page
 
 logger = logging.getLogger(__name__)
 
@@ -130,9 +131,10 @@ def make_engine(settings: EngineSettings, parts: EngineParts, *, training: bool)
         if entry.fallback is None or settings.name is not None:
             raise
         logger.warning(
-            "%s; the %s engine samples instead, which is slower (docs/engines.md)",
+            "%s; the %s engine samples instead, which is slower (%s)",
             error.reason,
             entry.fallback,
+            docs_page("Engines and models"),
         )
         return _made(ENGINES[entry.fallback], settings, parts)
 

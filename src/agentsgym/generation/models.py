@@ -5,6 +5,8 @@ engine does not support. Importing it stays light.
 from collections.abc import Iterable
 from typing import Any
 
+from agentsgym.types.text import docs_page
+
 
 def is_adapted(model: Any) -> bool:
     """Whether PEFT wraps a model."""
@@ -64,5 +66,5 @@ class UnsupportedModelError(ValueError):
         self.reason = reason
         super().__init__(
             f"{reason}; the plain engine runs it slower: leave engine out or set it to plain; vLLM "
-            "may run it: set engine.urls (docs/engines.md)"
+            f"may run it: set engine.urls ({docs_page('Engines and models')})"
         )

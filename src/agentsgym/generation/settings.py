@@ -13,7 +13,7 @@ from pydantic import Field
 from agentsgym.types.names import ConfigError
 from agentsgym.types.protocols import Gather
 from agentsgym.types.settings import Count, Section, Text, Texts
-from agentsgym.types.text import remember_secret
+from agentsgym.types.text import docs_page, remember_secret
 
 logger = logging.getLogger(__name__)
 
@@ -190,6 +190,6 @@ class EngineParts:
             raise ValueError(
                 f"{engine} needs the whole model in each process, but FSDP or DeepSpeed ZeRO-3 "
                 "spread it: with FSDP2 (fsdp_version: 2) name vLLM servers in engine.urls, or "
-                "train with DDP or ZeRO-2 (docs/distributed.md)"
+                f"train with DDP or ZeRO-2 ({docs_page('Several GPUs and machines')})"
             )
         return self.model()

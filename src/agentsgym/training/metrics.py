@@ -17,6 +17,7 @@ from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.ranks import Ranks
 from agentsgym.types import Rollout
 from agentsgym.types.rows import Floats
+from agentsgym.types.text import docs_page
 
 logger = logging.getLogger(__name__)
 
@@ -77,8 +78,9 @@ class Reports:
             logger.warning(
                 "all actions of the generation of step %s are malformed, so there is nothing to "
                 "learn from: look at what is said, and tell the agent the form of an action or "
-                "warm-start the model (docs/warm-start.md)",
+                "warm-start the model (%s)",
                 step,
+                docs_page("Warm start"),
             )
         for name, value in (values | self.collector.source_figures | others).items():
             if not math.isnan(value):

@@ -17,6 +17,7 @@ from trl import GRPOConfig
 from agentsgym.training.loss.losses import LOSSES
 from agentsgym.training.settings import OwnSettings
 from agentsgym.types.settings import Count, NotNegative, Positive, Seed, Share
+from agentsgym.types.text import docs_page
 
 _NOT_HERE = (
     "the embedded engine batches continuously and keeps a cache of its own (engine.capacity)"
@@ -83,7 +84,7 @@ REFUSED: dict[str, str] = {
     "fp16_full_eval": _PRECISION,
     "enable_jit_checkpoint": "a checkpoint is made at the end of a generation, a signal comes at "
     "any time; set save_steps",
-    "parallelism_config": "never tried here; docs/distributed.md has what was",
+    "parallelism_config": f"never tried; see {docs_page('Several GPUs and machines')}",
 }
 """What is refused, and what to set instead."""
 

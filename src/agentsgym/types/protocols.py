@@ -20,6 +20,7 @@ from agentsgym.types.requests import (
     RolloutRequest,
     SamplingParams,
 )
+from agentsgym.types.text import docs_page
 from agentsgym.types.trials import TrialInfo
 
 
@@ -188,7 +189,7 @@ def trainable(engine: Any) -> TrainableEngine:
     if missing:
         raise TypeError(
             f"{type(engine).__name__} can't be trained with: it lacks {', '.join(missing)} "
-            "(agentsgym.types.TrainableEngine; docs/engines.md)"
+            f"(agentsgym.types.TrainableEngine; {docs_page('Engines and models')})"
         )
     if engine.tokenizer is None:
         raise TypeError(

@@ -38,6 +38,11 @@ def clean_text(text: str) -> str:
     return text
 
 
+def docs_page(title: str) -> str:
+    """A page of docs/ in a message: by its title, because an installed wheel has no such folder."""
+    return f'"{title}" in the documentation'
+
+
 def cut(text: str, most: int) -> str:
     """The text; if it is longer than `most` characters, only its beginning and end."""
     if len(text) <= most:
