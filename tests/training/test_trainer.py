@@ -77,17 +77,9 @@ def test_same_seed_same_weights(make_trainer, tiny_llama):
     assert any(not torch.equal(first[n], other[n]) for n in first)
 
 
-def test_resume_equals_no_interruption(make_trainer, tiny_llama, tmp_path):
+def test_resume_equals_no_interruption(twice):
     """Also across epochs: 32 tasks in generations of 8 are 4 optimizer steps an epoch."""
-    options = {"max_steps": 8, "per_device_train_batch_size": 32, "output_dir": str(tmp_path / "r")}
-    whole = train_weights(make_trainer(model=copy.deepcopy(tiny_llama), **options))
-    saving = options | {"save_strategy": "steps", "save_steps": 6}
-    train_weights(make_trainer(model=copy.deepcopy(tiny_llama), **saving))
-    resumed = train_weights(
-        make_trainer(model=copy.deepcopy(tiny_llama), **saving),
-        resume_from_checkpoint=str(tmp_path / "r" / "checkpoint-6"),
-    )
-    assert all(torch.equal(whole[n], resumed[n]) for n in whole)
+    twice(6, max_steps=8, per_device_train_batch_size=32)
 
 
 def equal_rewards(chat_tokenizer):
