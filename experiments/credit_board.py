@@ -22,7 +22,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -263,8 +263,14 @@ class Budget(TrainerCallback):  # type: ignore[misc]
         return sum(steps * reward for steps, reward in self.played) / self.used
 
 
-def train(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> Budget:
-    """Train the model in place on the cell's budget."""
+def train(
+    cell: Cell,
+    model: Any,
+    tokenizer: Any,
+    quick: bool,
+    change: Callable[[GRPOEnvTrainer], Any] = lambda trainer: None,
+) -> Budget:
+    """Train the model in place on the cell's budget, with a trainer that `change` changed."""
     recipe = RECIPES[cell.env]
     env = make(cell.env, tokenizer, recipe.env_config)
     budget = Budget(200 if quick else recipe.env_steps)
@@ -291,6 +297,7 @@ def train(cell: Cell, model: Any, tokenizer: Any, quick: bool) -> Budget:
         callbacks=[budget],
     )
     trainer.remove_callback(PrinterCallback)
+    change(trainer)
     trainer.train()
     return budget
 

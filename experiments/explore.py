@@ -75,6 +75,7 @@ def _estimators() -> list[Cell]:
 
 CELLS = (
     *_estimators(),
+    Cell("`branch`", {"train.advantage_estimator": "branch", "train.branches": 1}),
     Cell("`trial`, `carry=summary`", {"env_config.carry": "summary"}),
     Cell("`trial`, no carry", {"env_config.carry": "none"}),
     Cell("`trial`, one episode", {"env_config.episodes_per_trial": 1}),

@@ -21,6 +21,7 @@ from experiments.estimators.processes import (
 from agentsgym.credit import Estimator, StepTable, Variant
 from agentsgym.credit.baselines import comparable, less_start, trial_returns
 from agentsgym.credit.estimators.rloo import rloo
+from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.table import without_rounding
 from agentsgym.types import names
 from agentsgym.types.rows import Floats
@@ -177,9 +178,9 @@ NEIGHBOURS = names.table(max_rl, batch_mean, shaped, gains)
 
 
 def rows(sizes: Sequence[int] = SIZES[:2]) -> Iterator[tuple[str, Measured]]:
-    """Their figures on every process of the board, as of `board`. "batch of tasks" plays each task
-    once; potentials are the policy's own values, those of the best play, and those of a player
-    who knows the task."""
+    """Their figures on every process of the board, as of `board`. "batch of tasks" is "trial" with
+    each task once; potentials are the policy's own values, those of the best play, and those of a
+    player who knows the task."""
     for name, challenge in CHALLENGES.items():
         process, few = challenge.process, every_group(challenge.process, SIZES[0])
         unit = exact(process, few, rloo(few.table))[1] * SIZES[0]
@@ -192,7 +193,7 @@ def rows(sizes: Sequence[int] = SIZES[:2]) -> Iterator[tuple[str, Measured]]:
             }
             cells: list[tuple[str, Groups, Assign]] = [
                 ("max_rl", own, _max_rl),
-                ("batch of tasks", every_batch(process, size), rloo),
+                ("batch of tasks", every_batch(process, size), trial),
                 *((f"shaped {label}", groups, _shaped) for label, groups in potentials.items()),
                 *((f"gains {label}", groups, _gains) for label, groups in potentials.items()),
             ]
