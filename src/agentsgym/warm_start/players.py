@@ -133,8 +133,8 @@ def problem(
     if imitator.legal < teacher.legal - ILLEGAL:
         copying = (
             "; where actions repeat words of the prompt, let it copy (warm_start.tokenizer=phrases "
-            "warm_start.model.induction_heads=3 warm_start.model.recency_heads=1 "
-            "warm_start.model.layers=3)"
+            "and layers=3 heads=8 induction_heads=7 recency_heads=1 in "
+            "warm_start.model)"
         )
         return (
             f"the imitator is less legal than its teacher ({imitator.legal:.1%} of its actions, "
