@@ -23,7 +23,8 @@ _HEAD = """# Settings
 A run takes its settings from a preset or a file, and from `KEY=VALUE` on the command line
 (`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). A wrong key or value is
 refused before anything is loaded; the error names what is allowed. A list may be written as one
-text. The second column has the default last.
+text. The second column has the default last. A file may also have texts for its reader:
+`description`, `needs`, `costs` and `run_on`.
 """
 _TRAIN = """
 ## train
@@ -74,6 +75,8 @@ def _sections(kind: type[Section], prefix: str) -> Iterator[str]:
             continue  # its tables stand below
         if section is not None:
             inner.append((section, f"{prefix}{name}."))
+        if _text(field.description).startswith("For the reader"):
+            continue
         if section is None or field.description:
             rows.append(_row(prefix + name, field))
     title = f"\n## {prefix.rstrip('.')}\n\n{_text(inspect.getdoc(kind))}\n" if prefix else ""
