@@ -19,7 +19,7 @@ OPTION = re.compile(r"`(?:agentsgym [\w-]+ )?(--[a-z][\w-]*)")
 FOREIGN = {"--enable-lora", "--max-loras", "--max-lora-rank", "--max-num-batched-tokens",
            "--no-enable-chunked-prefill", "--multi_gpu", "--message-limit", "--token-limit",
            "--no-push", "--beta", "--prove", "--gpu-memory-utilization", "--logprobs-mode",
-           "--time-limit", "--only", "--dtype"}  # fmt: skip
+           "--time-limit", "--only", "--dtype", "--return-sampling-mask"}  # fmt: skip
 # Keys of a mapping, places for a name, functions.
 OTHER = ("train.advantage_options.", "train.NAME", "engine.KEY", "ray.init")
 SCRIPTS = ("benchmarks/", "experiments/")
