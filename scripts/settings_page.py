@@ -50,7 +50,7 @@ estimator `grpo`. Some settings need others; without these they are refused:
 """
 _ARGUMENTS = """
 Some other settings are refused unless they keep their default, such as `use_vllm` and
-`max_completion_length`; the error names the way that works. Settings of TRL's data loader and of
+`max_completion_length`; the error says what to use instead. Settings of TRL's data loader and of
 its evaluation batches have no effect.
 
 `GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` as TRL's

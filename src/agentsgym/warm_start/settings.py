@@ -110,12 +110,12 @@ class TinySettings(Section):
 
 
 class WarmStartSettings(Section):
-    """A new model (`model: tiny`) imitates games of the teacher that are played as it needs them; a
-    pretrained one learns from a number of games for some epochs.
+    """A new model (`model: tiny`) imitates games that its teacher plays during training; a
+    pretrained one trains for several epochs on a fixed number of games.
 
     The learning rate rises over `warmup_steps` and falls along a cosine to `final_lr` times its
-    maximum; where the end is open, it stays, and falls on a line once the end is known. Raises
-    ValueError for a bad value.
+    maximum; where the end is open, it stays constant, and falls linearly once the end is known.
+    Raises ValueError for a bad value.
     """
 
     model_config = _FROZEN
