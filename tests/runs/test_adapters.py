@@ -16,10 +16,10 @@ from agentsgym.generation.vllm.launcher import LaunchFailed
 from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.runs import (
     ModelSettings,
-    agents,
     load_config,
     load_run,
     parse_config,
+    policy,
     train_run,
 )
 from agentsgym.runs.files import read_metrics
@@ -276,10 +276,10 @@ def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkey
         (folder.parent / "server-0.log").write_text("no room for the KV cache")
         raise LaunchFailed("not ready")
 
-    monkeypatch.setattr(agents, "make_engine", fail)
+    monkeypatch.setattr(policy, "make_engine", fail)
     section = {"path": str(adapter), "dtype": "float32"}
     run = with_trust(parse_config({"env": "Bandit", "model": section}))
     run.engine.launch = 1
-    with pytest.raises(LaunchFailed), agents.evaluated_agents(run, 0):
+    with pytest.raises(LaunchFailed), policy.evaluated_agents(run, 0):
         pass
     assert written and [path.name for path in Path("temporary").rglob("*.*")] == ["server-0.log"]

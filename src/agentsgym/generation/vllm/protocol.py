@@ -38,7 +38,7 @@ _UNTRUNCATED = {
 _ZERO = 1e-3  # nats by which rounding may move the log-probability of the only possible token
 _UNLIKELY = -14.0  # nats: one in a million
 MOST_ALLOWED = 1024
-"""A server that shall choose among more ids ends."""
+"""Ids that vLLM can choose among; a server that is sent more ends."""
 _PROBE_TOKENS = 16
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
 
