@@ -152,6 +152,7 @@ def attention_of_layer_1(model):
         (128, 3, 4, 3, 0.7),
         (192, 4, 6, 3, 0.6),
         (64, 2, 1, 1, 0.8),
+        (128, 3, 8, 7, 0.2),  # of `train: auto`
         (64, 2, 8, 3, 0.2),  # heads of 8 entries compare only 4
     ],
 )

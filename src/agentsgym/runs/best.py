@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,8 @@ class BestWeights(TrainerCallback):  # type: ignore[misc]
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Keep the present weights if the last steps earned more than any others."""
-        rewards = [line["reward"] for line in state.log_history if "reward" in line][-WINDOW:]
+        lines = (line["reward"] for line in reversed(state.log_history) if "reward" in line)
+        rewards = [*islice(lines, WINDOW)]
         if len(rewards) == WINDOW and fmean(rewards) > self._reward:
             self._reward, self._step = fmean(rewards), state.global_step
             self._weights = self._present()
@@ -75,7 +77,7 @@ class BestWeights(TrainerCallback):  # type: ignore[misc]
         return {"step": self._step, "kept": kept, "last": ended}
 
     def _present(self) -> dict[str, torch.Tensor]:
-        return {name: one.detach().cpu().clone() for name, one in self._trained()}
+        return {name: one.detach().to("cpu", copy=True) for name, one in self._trained()}
 
     def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
         with torch.no_grad():

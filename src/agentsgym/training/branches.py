@@ -1,4 +1,4 @@
-"""BranchPlan in training: which rollouts of a group they are, and which actions they replace.
+"""Branches in training: which rollouts of a group they are, and which actions they replace.
 
 Where branches leave a trunk depends on what it had done until then, and on earlier generations, but
 never on what it did from there on; otherwise the estimator "branch" would be biased.
