@@ -98,6 +98,18 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch, dry_run):
     assert "does not answer" in remarks
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("no CPU is left")])
+def test_what_ends_it_advises_no_resume_of_the_temporary_directory(error, monkeypatch, dry_run):
+    def phases(run):
+        error.add_note("of the phase itself")
+        raise error
+
+    monkeypatch.setattr("agentsgym.runs.train.TrainingRun._phases", phases)
+    with pytest.raises(type(error)) as caught:
+        dry_run()
+    assert caught.value.__notes__ == ["of the phase itself"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_runs_in_small(name, invoke, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from agentsgym.runs.processes import Launch, check_processes, processes_started
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.train import train_run
+from agentsgym.runs.trust import resume_command
 from agentsgym.warm_start.settings import CHAT, WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer
 
@@ -81,7 +82,11 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch) -> list[str]:
         not_tried.append(str(error))
     with tempfile.TemporaryDirectory(prefix="agentsgym-dry-run-") as folder:
         small, model = _in_small(config, shape, Path(folder))
-        summary = train_run(small, progress=progress)
+        try:
+            summary = train_run(small, progress=progress)
+        except BaseException as error:
+            _drop_advice(error, small)
+            raise
     if launch.processes > 1:
         on = f" on {launch.machines} machines" if launch.machines > 1 else ""
         trained = f"here {processes_started()} trained"
@@ -98,6 +103,12 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch) -> list[str]:
         "GPU were left out.",
         *(f"Not tried here: {text}." for text in not_tried),
     ]
+
+
+def _drop_advice(error: BaseException, small: RunConfig) -> None:
+    """Drop the note that says how to resume the small run, because its directory is not kept."""
+    notes = getattr(error, "__notes__", [])
+    notes[:] = [note for note in notes if resume_command(small) not in note]
 
 
 def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, str]:
