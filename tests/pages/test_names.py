@@ -17,9 +17,9 @@ FILE = re.compile(r"`((?!build/)[a-z][\w-]*(?:/(?!NAME)[\w.-]+)+\.(?:py|yaml|tom
 OPTION = re.compile(r"`(?:agentsgym [\w-]+ )?(--[a-z][\w-]*)")
 # Options of vLLM, accelerate, Inspect, verifiers, and of the scripts of benchmarks and experiments.
 FOREIGN = {"--enable-lora", "--max-loras", "--max-lora-rank", "--max-num-batched-tokens",
-           "--no-enable-chunked-prefill", "--multi_gpu", "--message-limit", "--token-limit",
-           "--no-push", "--beta", "--prove", "--gpu-memory-utilization", "--logprobs-mode",
-           "--time-limit", "--only", "--dtype", "--return-sampling-mask"}  # fmt: skip
+           "--no-enable-chunked-prefill", "--multi_gpu", "--main_process_port", "--message-limit",
+           "--token-limit", "--no-push", "--beta", "--prove", "--gpu-memory-utilization", "--only",
+           "--logprobs-mode", "--time-limit", "--dtype", "--return-sampling-mask"}  # fmt: skip
 # Keys of a mapping, places for a name, functions.
 OTHER = ("train.advantage_options.", "train.NAME", "engine.KEY", "ray.init")
 SCRIPTS = ("benchmarks/", "experiments/")
