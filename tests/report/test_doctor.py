@@ -241,6 +241,29 @@ def test_suggested_commands_hold_nothing_that_a_stranger_wrote():
     assert "`agentsgym check ENV`" in findings["rollouts_fail"].next
 
 
+@pytest.mark.parametrize(
+    ("lost", "reward", "named"),
+    [
+        (lambda index: 0.0, 0.75, {"no_signal"}),  # a group that is lost has nothing to compare
+        (lambda index: float(index == 0), 0.75, set()),
+        (lambda index: 0.0, 0.95, set()),  # solved, of a reference of 1
+    ],
+)
+def test_few_groups_without_signal_are_named_where_hardly_others_are_left(
+    tmp_path, lost, reward, named
+):
+    """Of four groups three are won by all, before 90 % of the best reward is earned."""
+
+    def made(group, index):
+        won = 1.0 if group else lost(index)
+        actions = (f"Is it {group}?", f"[{index}]")
+        return play(group, index, actions, reward=won, win=won == 1)
+
+    line = changed(reward=lambda s: reward - (STEPS - s) / 100, win_rate=reward)
+    root = write_run(tmp_path, line, games(made))
+    assert {one.fault for one in faults_in(root)} == named
+
+
 def test_a_model_that_beats_the_reference_before_training_is_reported(tmp_path):
     shaped = figures(win_rate=None, ci95=None, reward=1.2, reference=1.0)
     assert (

@@ -23,7 +23,7 @@ _LEAST_CREDITED = 0.01
 # Baselines make signs differ: even one winner in 16 leaves 6 % of one sign.
 _LEAST_ADVANTAGES, _MOST_OF_A_SIGN = 50, 0.99
 _ENOUGH_SIGNAL, _LARGER, _SIGNAL_OF_LARGER = 0.5, 16, 2 / 3
-_MOST_WITHOUT_SIGNAL = 0.5
+_MOST_WITHOUT_SIGNAL, _MOST_OF_UNLEARNED, _LEAST_UNLEARNED = 0.5, 0.9, 0.2
 
 
 def reward_constant(evidence: Evidence) -> Signs | None:
@@ -156,12 +156,16 @@ def groups_too_small(evidence: Evidence) -> Signs | None:
 
 
 def no_signal(evidence: Evidence) -> Signs | None:
-    """Most groups have one reward, and too little of it, though not all have the same."""
+    """Most groups, or most with something to learn, have one reward each, and too little of it."""
     sets = evidence.recent
     every = [members for one in sets for members in comparable(one)]
     without = [members for members in every if _is_equal(members)]
     stuck = [members for members in without if not _is_learned(members, evidence)]
-    if not every or len(stuck) / len(every) < _MOST_WITHOUT_SIGNAL or reward_constant(evidence):
+    if not stuck or reward_constant(evidence):
+        return None
+    unlearned = len(every) - len(without) + len(stuck)
+    ended = not evidence.is_solved and len(stuck) >= _MOST_OF_UNLEARNED * unlearned
+    if len(stuck) < (_LEAST_UNLEARNED if ended else _MOST_WITHOUT_SIGNAL) * len(every):
         return None
     rewards = sorted(members[0].final_reward for members in stuck)
     line = (
