@@ -8,6 +8,7 @@ from transformers import TrainerCallback
 
 from agentsgym.runs import best
 from agentsgym.runs.best import BestWeights
+from training.test_trainer_engines import ToyEngine, inner  # noqa: F401  # a fixture
 
 
 class Seen(TrainerCallback):
@@ -89,6 +90,18 @@ def test_both_are_played_with_their_own_weights(trained):
     assert trained.kept._earned(*asked) != earned
     trained.kept._load(before)
     assert trained.kept._earned(*asked) == earned
+
+
+def test_a_server_gets_the_weights_that_are_loaded(make_trainer, inner, tmp_path):  # noqa: F811
+    """It knows weights by their version, which stays where no step is made."""
+    engine = ToyEngine(inner)
+    trainer = make_trainer(engine=engine, model=inner.model)
+    kept = BestWeights(trainer, tmp_path / "best.safetensors")
+    trainer.push_weights(3)
+    trainer.push_weights(3)
+    kept._load(now(trainer))
+    trainer.push_weights(3)
+    assert engine.calls == [(3, True), (3, False), (3, True)]
 
 
 def test_a_resumed_run_goes_on_with_what_was_kept(trained, monkeypatch, tmp_path):
