@@ -22,40 +22,39 @@ _HEAD = """# Settings
 
 A run takes its settings from a preset or a file, and from `KEY=VALUE` on the command line
 (`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). A wrong key or value is
-refused before anything is loaded; the error names what is allowed. A list may be written as one
-text. The second column has the default last. A file may also have texts for its reader:
-`description`, `needs`, `costs` and `run_on`.
+refused before anything is loaded; the error names the allowed values. A list may be written as one
+text. The second column ends with the default. A file may also have the texts `description`,
+`needs`, `costs` and `run_on`.
 """
 _TRAIN = """
 ## train
 
-`GRPOEnvConfig` is TRL's `GRPOConfig` with the settings below: keywords in Python, `train.NAME` in a
-run, options and YAML of `TrlParser(GRPOEnvConfig)`. In Python `engine` and `ray` are fields too:
-`GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. A run has sections for them
-beside `train`, and other places for `seed`, `output_dir`, the precision (`model.dtype`) and the
-chat template (`model.chat_template`).
+`GRPOEnvConfig` is TRL's `GRPOConfig` with the settings below, which are keywords in Python,
+`train.NAME` in a run, and options or YAML of `TrlParser(GRPOEnvConfig)`. In Python, `engine` and
+`ray` are fields, too: `GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. In a run,
+`engine`, `ray`, `seed`, `output_dir`, `model.dtype` and `model.chat_template` are outside `train`.
 """
 _TRL = """
 ## TRL's settings
 
-All other settings of TRL's `GRPOConfig` work as in TRL. Its unit is a rollout:
+All other settings of TRL's `GRPOConfig` work as in TRL, with these differences:
 `per_device_train_batch_size`, `generation_batch_size` and `steps_per_generation` count rollouts and
-batches of them, and `num_generations` is the number of rollouts of a task. `temperature` is that of
-training, `data_seed` (None: `seed`) orders the tasks, a checkpoint due within a generation is made
-at its end, `metric_for_best_model` is the reward if it is None, and `scale_rewards` belongs to the
-estimator `grpo`. Some settings need others; without these they are refused:
+batches of rollouts, and `num_generations` is the number of rollouts of a task. `temperature` is the
+training temperature; `data_seed` (None: `seed`) orders the tasks; a checkpoint due within a
+generation is saved at the generation's end; `metric_for_best_model` is the reward by default;
+`scale_rewards` belongs to the estimator `grpo`. These settings are refused without others:
 
 | setting | works |
 |---|---|
 """
 _ARGUMENTS = """
-Some other settings are refused unless they keep their default, such as `use_vllm` and
-`max_completion_length`; the error says what to use instead. Settings of TRL's data loader and of
-its evaluation batches have no effect.
+Some other settings, such as `use_vllm` and `max_completion_length`, are refused unless they keep
+their default; the error names the setting to use instead. Settings of TRL's data loader and
+evaluation batches have no effect.
 
-`GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` as TRL's
-trainer does. It takes none of `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func`
-and `environment_factory`, because environments play and reward.
+`GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` like TRL's
+trainer, but no `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func` and
+`environment_factory`, because environments play and reward.
 """
 _TABLE = "\n| setting | value; default | |\n|---|---|---|\n"
 

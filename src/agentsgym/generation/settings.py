@@ -39,29 +39,32 @@ MOST_SERVERS = 1024
 
 
 class EngineSettings(Section):
-    """The section `engine`: what samples the actions, and where it runs. In a file a plain text is
-    its `name`."""
+    """The section `engine`: the engine that samples the actions. In a file, a plain text is the
+    `name`."""
 
     main_key = "name"
 
     name: Text | None = Field(
         default=None,
-        description="Which engine (docs/engines.md); None: embedded, or vllm with urls or launch.",
+        description="The engine (docs/engines.md); None: vllm if urls or launch is set, otherwise "
+        "embedded.",
     )
     urls: Texts = Field(
         default_factory=list,
         description="Base URLs of running vLLM servers, or the address of a chat endpoint.",
     )
     served_model: Text | None = Field(
-        default=None, description="The model's name there; None: the servers' first."
+        default=None,
+        description="The model's name on the servers; None: the first model of each server.",
     )
     key_env: Text | None = Field(
         default=None,
-        description="The environment variable that holds the key for urls; None sends none.",
+        description="Environment variable with the key for urls; None sends no key.",
     )
     take_over: bool = Field(
         default=False,
-        description="Whether a training takes servers of urls that another one holds, which ends.",
+        description="Take servers in urls that another training holds; the other training then "
+        "ends.",
     )
     capacity: Count | None = Field(
         default=None,
@@ -71,27 +74,29 @@ class EngineSettings(Section):
     cache_gib: float | None = Field(
         default=None,
         gt=0,
-        description="GiB that keys and values of the embedded engine take at most; None: most of "
-        "the memory that is free when its first session comes.",
+        description="Most GiB for keys and values of the embedded engine; None: most of the free "
+        "memory.",
     )
     launch: int = Field(
         default=0,
         ge=0,
         le=MOST_SERVERS,
-        description="Servers that are started on this machine and ended with the run, one on each "
-        "GPU that no learner uses.",
+        description="Servers that the run starts on this machine, one on each GPU without a "
+        "learner.",
     )
     command: Text | None = Field(
         default=None,
-        description="What starts them: a vllm executable, or the Python of an environment that has "
-        "vLLM; serve-model: this library's own engine, also on a CPU; None: the vllm of this "
-        "environment.",
+        description="Program of launched servers: a vllm executable, the Python of an environment "
+        "with vLLM, or serve-model for this library's own engine; None: the vllm of "
+        "this environment.",
     )
-    launch_args: Texts = Field(default_factory=list, description="More arguments of the command.")
+    launch_args: Texts = Field(
+        default_factory=list, description="Further arguments of the command."
+    )
     seeds: bool = Field(
         default=True,
-        description="Whether each request to vLLM servers has a seed, so that equal runs sample "
-        "alike; without, vLLM samples faster.",
+        description="Send a seed with each request to vLLM servers, so that equal runs sample "
+        "alike; vLLM is faster without seeds.",
     )
 
     @property
@@ -108,14 +113,12 @@ class EngineSettings(Section):
 class ChatEndpoint(Section):
     """A section that names one chat endpoint."""
 
-    urls: Texts = Field(min_length=1, max_length=1, description="Its base URL.")
-    served_model: Text = Field(description="The model's name there.")
+    urls: Texts = Field(min_length=1, max_length=1, description="The endpoint's base URL.")
+    served_model: Text = Field(description="The model's name at the endpoint.")
     key_env: Text | None = Field(
-        default=None, description="The environment variable that holds its key; None sends none."
+        default=None, description="Environment variable with the endpoint's key; None sends no key."
     )
-    capacity: Count | None = Field(
-        default=None, description="Requests that are open at once; None: 16."
-    )
+    capacity: Count | None = Field(default=None, description="Open requests at once; None: 16.")
 
     def as_engine(self) -> EngineSettings:
         """The engine that asks it."""

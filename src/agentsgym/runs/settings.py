@@ -36,20 +36,24 @@ ModuleNames = Annotated[list[ModuleName], Field(min_length=1, max_length=10_000)
 class LoraSettings(Section):
     """A LoRA adapter that is trained instead of the whole model; the names are PEFT's."""
 
-    r: int = Field(default=16, ge=1, le=LARGEST_RANK, description="Its rank.")
-    lora_alpha: Positive = Field(default=32.0, description="Its scale is this number divided by r.")
-    lora_dropout: float = Field(default=0.0, ge=0, lt=1, description="Dropout of its input.")
+    r: int = Field(default=16, ge=1, le=LARGEST_RANK, description="Rank.")
+    lora_alpha: Positive = Field(default=32.0, description="The adapter's scale is lora_alpha / r.")
+    lora_dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="Dropout of the adapter's input."
+    )
     target_modules: Literal["all-linear"] | ModuleNames = Field(
         default="all-linear",
-        description="A list of module names, or all-linear for every linear layer but the head.",
+        description="Module names, or all-linear for every linear layer but the head.",
     )
     layers_to_transform: list[Annotated[int, Field(ge=0)]] | None = Field(
         default=None,
         min_length=1,
-        description="The numbers of the layers, from 0, that get an adapter (null: all); backward "
-        "passes end at the lowest one. PEFT takes it with a list of names only.",
+        description="Numbers of the layers, from 0, that get an adapter (null: all); needs a list "
+        "of target_modules. Backward passes end at the lowest layer.",
     )
-    use_rslora: bool = Field(default=False, description="Scale with the root of r.")
+    use_rslora: bool = Field(
+        default=False, description="Divide by the square root of r instead of r."
+    )
 
     @model_validator(mode="after")
     def _layers_of_named_modules(self) -> Self:
@@ -59,7 +63,7 @@ class LoraSettings(Section):
 
 
 class ModelSettings(Section):
-    """The section `model`. In a file a plain text is its `path`."""
+    """The section `model`. In a file, a plain text is the `path`."""
 
     main_key = "path"
 
@@ -69,16 +73,14 @@ class ModelSettings(Section):
         "checkpoint in the package, or tiny for a new small model; eval and play also take "
         "chat:NAME and agent:NAME.",
     )
-    revision: Text | None = Field(
-        default=None, description="A branch or commit of the hub, or a tag."
-    )
+    revision: Text | None = Field(default=None, description="A branch, tag or commit of the hub.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="The type that passes multiply in; auto is bfloat16 where the hardware "
-        "multiplies it natively, otherwise float32. The package's own models are float32.",
+        description="Type of forward and backward passes; auto is bfloat16 if the hardware has "
+        "bfloat16, otherwise float32. The package's own models are float32.",
     )
     attn_implementation: Attention | None = Field(
-        default=None, description="An attention of transformers; None: its default."
+        default=None, description="An attention of transformers; None: the default."
     )
     chat_template: str = Field(
         default="own",
@@ -88,7 +90,7 @@ class ModelSettings(Section):
         default_factory=dict, description="Options that the template reads."
     )
     lora: LoraSettings | None = Field(
-        default=None, description="An adapter to train; None: all weights."
+        default=None, description="Train an adapter; None: train all weights."
     )
     quantization: Literal["4bit", "8bit"] | None = Field(
         default=None, description="Load the frozen base in fewer bits; needs lora and a GPU."
@@ -130,16 +132,16 @@ class EvalSettings(Section):
 
     rollouts: Count = Field(
         default=256,
-        description="In all; each task is played rollouts_per_task times, more often if there "
-        "are too few tasks.",
+        description="Rollouts in all; each task is played rollouts_per_task times, or more often "
+        "if there are too few tasks.",
     )
-    temperature: NotNegative = Field(default=1.0, description="Of sampled actions; 0 is greedy.")
+    temperature: NotNegative = Field(default=1.0, description="Sampling temperature; 0 is greedy.")
     rollouts_per_task: Count = Field(default=1, description="Rollouts of one task.")
     seed: Seed = Field(default=0, description="Seed of the tasks and the sampling noise.")
 
 
 class DataSettings(Section):
-    """Files of dataset rows that take the place of the environment's own tasks."""
+    """Files of dataset rows that replace the environment's own tasks."""
 
     train: str | None = Field(default=None, description="File of the training tasks.")
     eval: str | None = Field(default=None, description="File of the evaluation tasks.")
@@ -149,7 +151,9 @@ class RunConfig(Section):
     """A training run."""
 
     name: str = Field(
-        default="run", pattern=r"^\w[\w.-]*$", description="Its name; a file's is the default."
+        default="run",
+        pattern=r"^\w[\w.-]*$",
+        description="The run's name; by default the file's name.",
     )
     description: str = Field(default="", description="For the reader: what it is.")
     needs: str = Field(default="", description="For the reader: what it needs.")
@@ -159,7 +163,7 @@ class RunConfig(Section):
         default_factory=dict,
         description="For the reader: why `train: auto` chose settings of this run, by key.",
     )
-    seed: Seed = Field(default=0, description="Seed of everything that is drawn.")
+    seed: Seed = Field(default=0, description="Seed of all random numbers.")
     env: str = Field(description="A registered environment, or the dotted path of a class.")
     env_config: dict[str, Any] = Field(
         default_factory=dict, description="The environment's settings: `agentsgym envs NAME`."
@@ -179,28 +183,29 @@ class RunConfig(Section):
     )
     max_seconds: Positive | None = Field(
         default=None,
-        description="End RL at the next generation boundary after that time. Without a number of "
-        "steps the learning rate is constant.",
+        description="End RL after this time, at the end of a generation. Without a number of steps "
+        "the learning rate is constant.",
     )
     keep_best: bool = Field(
         default=False,
         description="End with the weights after the four training steps with the highest mean "
-        "reward, if these earn more than the last ones in 256 training games.",
+        "reward, if these weights earn more than the last weights in 256 training "
+        "games.",
     )
     checkpoint_seconds: Positive = Field(
         default=180.0,
-        description="Time between checkpoints, longer where saving takes more than a tenth of it. "
-        "train.save_strategy: no saves none.",
+        description="Time between checkpoints; longer if saving takes more than a tenth of the "
+        "time. `train.save_strategy: no` saves no checkpoints.",
     )
     distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
         default="ddp",
-        description="What several processes divide: nothing (ddp), optimizer and gradients with "
-        "DeepSpeed (zero2), or the weights, too (fsdp2, with servers).",
+        description="Processes divide nothing (ddp), optimizer and gradients (zero2, DeepSpeed), "
+        "or also the weights (fsdp2, with servers).",
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         default=None,
-        description="torch's number of threads, for the processes of a machine together; None: "
-        "torch's own default.",
+        description="torch's number of threads in all processes of a machine together; None: "
+        "torch's default.",
     )
     output_dir: Path | None = Field(
         default=None, strict=False, description="The run's directory; None: runs/NAME."

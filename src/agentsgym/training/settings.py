@@ -77,8 +77,8 @@ class RaySettings(Section):
     )
     resources: dict[str, NotNegative] = Field(
         default_factory=dict,
-        description="What each of them reserves: num_cpus (1 if not given), num_gpus, memory in "
-        "bytes, or a resource of its own name.",
+        description="Resources of each actor: num_cpus (1 by default), num_gpus, memory in bytes, "
+        "or your own resource.",
     )
 
 
@@ -99,28 +99,30 @@ class TrainSettings(Section):
     )
     advantage_options: Options = setting(dict, "Options of the estimator, or JSON of them.")
     train_on: Literal["rollout", "steps"] = setting(
-        "rollout", "'rollout': one row where the context only grows; 'steps': a row per step."
+        "rollout", "'rollout': one row if the context only grows; 'steps': a row per step."
     )
     ratio_scope: Literal["token", "step", "rollout"] = setting(
         "token",
-        "Scope of the importance ratio: 'token', each token has a ratio of its own; "
-        "'step', the mean over the tokens of one action; 'rollout', the mean over all agent tokens "
-        "of the rollout. The loss 'vespo' always takes the rollout's.",
+        "Scope of the importance ratio: 'token': each token's own ratio; 'step': mean "
+        "over the tokens of an action; 'rollout': mean over all agent tokens of the "
+        "rollout. The loss 'vespo' always uses 'rollout'.",
     )
     sampler_correction: Literal["truncate", "none"] = setting(
         "truncate",
         "Correct for an engine whose probabilities differ from the trainer's: "
-        "'truncate' the token's ratio at `sampler_cap`, or 'none'.",
+        "'truncate' each token's ratio at `sampler_cap`, or 'none'.",
     )
-    sampler_cap: Positive = setting(2.0, "See sampler_correction.")
+    sampler_cap: Positive = setting(2.0, "Largest ratio.")
     off_policy_masks: Bounds = setting(
         dict,
-        "Masks that leave tokens far from their sampler out of the policy loss, with bounds, such "
-        "as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON of them (docs/credit-reference.md).",
+        "Masks with bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON: a mask "
+        "removes tokens far from their sampler from the policy loss "
+        "(docs/credit-reference.md).",
     )
     train_truncated_actions: bool = setting(
         True,
-        "Whether actions that the token cap cut off carry loss. If not, they are context.",
+        "Whether actions that were cut at the token cap enter the loss; otherwise they "
+        "are context.",
     )
     zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = setting(
         "keep",
@@ -128,76 +130,76 @@ class TrainSettings(Section):
         "loss's denominators, 'resample' them with other tasks, or 'replay' earlier groups in "
         "their place.",
     )
-    replay_max_age: Count = setting(4, "For how many generations 'replay' keeps groups.")
-    max_resample_rounds: CountOrZero = setting(2, "How often 'resample' plays other tasks at most.")
+    replay_max_age: Count = setting(4, "Number of generations that 'replay' keeps groups.")
+    max_resample_rounds: CountOrZero = setting(2, "Most rounds of other tasks with 'resample'.")
     branches: CountOrZero = setting(
         0,
-        "How many branches follow each trunk of a group: rollouts that play on from it, for the "
-        "estimator 'branch' (docs/branching.md).",
+        "Number of branches of each ordinary rollout (trunk): rollouts that repeat its "
+        "first actions and then differ, for the estimator 'branch' (docs/branching.md).",
     )
     branch_where: Literal["first", "even", "entropy"] = setting(
         "first",
-        "The action that branches replace: 'first', the second one of the trial; 'even', any one, "
-        "evenly; 'entropy', any one, more often where the policy is less sure.",
+        "The action that branches replace: 'first': the second action of the trial; "
+        "'even': any action with equal probability; 'entropy': any action, more often "
+        "if the policy is less sure.",
     )
     curriculum: Text | None = setting(
         None,
-        "A key of `task_data`, such as `family`, whose values divide the training tasks into "
-        "kinds: kinds whose groups have signal are drawn more often. 'task': each task is a kind. "
-        "None: an epoch takes each task once.",
+        "A key of `task_data`, such as `family`, whose values divide the training tasks "
+        "into kinds; kinds whose groups have signal are drawn more often. 'task': each "
+        "task is a kind. None: an epoch takes each task once.",
     )
     teacher_model: Text | None = setting(
         None,
-        "A teacher that the agent's own tokens are distilled from: a model's directory "
-        "or name, or the URL of a vLLM server (docs/training.md).",
+        "Teacher for distillation: a model directory, a hub name, or the URL of a vLLM "
+        "server (docs/training.md).",
     )
     teacher_key_env: Text | None = setting(
-        None, "The environment variable that holds the key for such a server."
+        None, "Environment variable with the key for the teacher's server."
     )
     distillation: Literal["reverse", "forward"] = setting(
         "reverse",
         "'reverse': KL from the policy to the teacher; 'forward': from the teacher to the policy.",
     )
     distillation_weight: NotNegative = setting(
-        1.0, "Weight of that KL, a mean over the agent tokens of an optimizer step."
+        1.0, "Weight of the distillation loss, a mean over the agent tokens of an optimizer step."
     )
     policy_gradient: bool = setting(
-        True, "False: the advantages have no effect, the policy is distilled alone."
+        True, "False: advantages have no effect; the policy learns only from the teacher."
     )
     max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
     max_rollout_tokens: Count | None = setting(
-        None, "Token cap of a row: what does not fit is not played."
+        None, "Token cap of a row; an episode that needs more tokens ends."
     )
     stop_strings: Texts = setting(list, "Texts that end an action.")
     token_records: CountOrZero = setting(
         8,
-        "Rollouts of each generation and process whose tokens are stored with the "
-        "trainer's log-probabilities, importance ratios and entropies, for `agentsgym view`.",
+        "Rollouts per generation and process whose log-probabilities, ratios and "
+        "entropies are stored for `agentsgym view`.",
     )
     max_tokens_per_forward: Count = setting(
         16384,
-        "Tokens in one forward pass of the loss, with a shared prefix counted once. It bounds "
-        "memory.",
+        "Tokens in one forward pass of the loss, with a shared prefix counted once; bounds memory.",
     )
     loss_norm_tokens: Count | None = setting(
         None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."
     )
     max_staleness: CountOrZero = setting(
         0,
-        "How many generations sampling may be ahead of learning. Above 0 it needs an engine that "
-        "samples beside the optimizer, such as a launched server (docs/distributed.md).",
+        "Number of generations that sampling may be ahead of learning; above 0 it needs "
+        "servers (docs/distributed.md).",
     )
     min_signal_share: Share = setting(
         0.02,
-        "Training stops when the share of groups with signal stays below this for "
+        "Training stops if the share of groups with signal stays below this share for "
         "`min_signal_patience` generations.",
     )
-    min_signal_patience: Count = setting(20, "See min_signal_share.")
+    min_signal_patience: Count = setting(20, "Number of generations for `min_signal_share`.")
     # In this order, a list of texts on the command line.
     trust: Annotated[list[str] | str | bool, BeforeValidator(_trust)] = setting(
         False,
-        "What dataset rows may name besides registered environments: true, anything; "
-        "or the modules whose classes they may name.",
+        "What dataset rows may name besides registered environments: true: anything; or "
+        "modules whose classes rows may name.",
     )
 
     @property
@@ -215,11 +217,13 @@ class OwnSettings(TrainSettings):
     ray: RaySettings = setting(RaySettings, "Actors that play the rollouts: the section `ray`.")
     chat_template: Literal["own", "training"] = setting(
         "own",
-        "'own': the tokenizer's chat template; 'training': the one that TRL brings for "
-        "it, which only appends where the own one rewrites earlier turns.",
+        "'own': the tokenizer's chat template; 'training': TRL's version, which only "
+        "appends text if the tokenizer's own template rewrites earlier turns.",
     )
     eval_rollouts: Count = setting(1, "Rollouts of an evaluation task.")
-    eval_temperature: NotNegative = setting(1.0, "0 is greedy.")
+    eval_temperature: NotNegative = setting(
+        1.0, "Sampling temperature of evaluations; 0 is greedy."
+    )
 
 
 ELSEWHERE = {
@@ -249,8 +253,8 @@ class TrainSection(TrainSettings):
 
     preset: Literal["auto"] | None = setting(
         None,
-        "Of a run: a short probe of the game chooses what is not given (docs/warm-start.md). "
-        "`train: auto` is the same.",
+        "A short probe of the game chooses all settings that are not given "
+        "(docs/warm-start.md). `train: auto` is the same.",
     )
 
     # TRL's that a run reads before TRL is imported; None: not given.

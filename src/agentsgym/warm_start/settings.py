@@ -69,8 +69,8 @@ _LEAST_INDUCTION_WIDTH = 8
 class TinySettings(Section):
     """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
 
-    With transformers' `initializer_range` of 0.02 it learns several times slower. Raises ValueError
-    where induction heads do not fit.
+    With transformers' `initializer_range` of 0.02 the model learns several times slower. Raises
+    ValueError if induction heads do not fit.
     """
 
     model_config = _FROZEN
@@ -79,16 +79,17 @@ class TinySettings(Section):
     layers: Count = 2
     heads: Count = 4
     head_size: Count | None = None
-    """Entries of a head; None: hidden_size / heads. Induction heads copy exactly with half of
-    hidden_size or more."""
+    """Entries of a head; None: hidden_size / heads. Induction heads copy exactly with at least
+    half of hidden_size."""
     intermediate_size: Count = 256
     max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
     induction_heads: CountOrZero = 0
-    """Heads of each layer that from the start copy what followed an earlier occurrence of the
-    present token, one token later with each head. They help where tasks draw names and words."""
+    """Heads of each layer that initially copy the token after an earlier occurrence of the
+    present token; each further head copies one token later. They help if tasks draw names and
+    words."""
     recency_heads: CountOrZero = 0
-    """Heads of each layer but the first that from the start attend to the last 16 tokens."""
+    """Heads of each layer but the first that initially attend to the last 16 tokens."""
 
     @model_validator(mode="after")
     def _induction_heads_fit(self) -> Self:
@@ -111,93 +112,93 @@ class TinySettings(Section):
 
 class WarmStartSettings(Section):
     """A new model (`model: tiny`) imitates games that its teacher plays during training; a
-    pretrained one trains for several epochs on a fixed number of games.
+    pretrained model trains for several epochs on a fixed number of games.
 
     The learning rate rises over `warmup_steps` and falls along a cosine to `final_lr` times its
-    maximum; where the end is open, it stays constant, and falls linearly once the end is known.
-    Raises ValueError for a bad value.
+    maximum. If the number of updates is open, the rate stays constant until the end is known, and
+    then falls linearly. Raises ValueError for a bad value.
     """
 
     model_config = _FROZEN
 
     source: Literal["teacher", "optimal", "random", "rollouts", "chat"] | None = None
-    """Who plays the games. None: no warm start; for the model tiny, the teacher."""
+    """Player of the games. None: no warm start; for the model tiny, the teacher."""
     seed: Seed = 0
-    """Seed of the games, of their order and of the split."""
+    """Seed of the games, their order and the split."""
     env_config: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the run's `env_config` that differ in the games that a new model imitates."""
+    """Keys of `env_config` that differ in games that a new model imitates."""
     first_steps: CountOrZero = 0
-    """The first updates of a new model, on easier games, those with `first_env_config`."""
+    """Number of first updates of a new model on easier games (`first_env_config`)."""
     first_env_config: dict[str, Any] = Field(default_factory=dict)
     """Keys of `env_config` that differ in the games of the first updates."""
 
     games: Count = 256
-    """Games that a pretrained model imitates; of stored ones at most."""
+    """Most games that a pretrained model imitates."""
     best_of: Count = 1
-    """Games on each drawn task; the best one is imitated. Where the teacher plays at random, the
-    best of several show more often what a prompt is good for."""
+    """Games on each drawn task; the best game is imitated. The best of several games of a random
+    teacher show more often how to use a prompt."""
     min_reward: float | None = None
     """Games with less reward are not imitated."""
     probe_tasks: CountOrZero = 8
-    """Training tasks that the model plays before and after, a group of games each; 0: none."""
+    """Training tasks on which the model plays a group of games before and after; 0: none."""
     run: str | None = None
-    """Of source rollouts: the directory of the run."""
+    """Directory of the run for source rollouts."""
     engine: ChatEndpoint | None = None
-    """Of source chat: the endpoint."""
+    """Endpoint for source chat."""
     temperature: float = Field(default=1.0, ge=0)
-    """Of the endpoint's answers."""
+    """Temperature of the endpoint's answers."""
     max_answer_tokens: Count = 512
-    """Limit on each of the endpoint's answers."""
+    """Most tokens of an endpoint's answer."""
 
     tokenizer: Pieces = "lines"
-    """Where a new model's tokens end: at lines, or at words, signs and hyphens, so that new words
-    can be copied. With phrases a fixed phrase between such words is also one token."""
+    """Where a new model's tokens end: at lines, or at words, signs and hyphens, so that the
+    model can copy new words. With phrases, a fixed phrase is also one token."""
     tokenizer_games: Count = 2000
-    """Games whose text trains the tokenizer of a new model."""
+    """Games whose text trains a new model's tokenizer."""
     games_per_round: Count = 1920
-    """Games for a new model that are played at a time; each is learned from `epochs` times."""
+    """Games for a new model that are played at a time and imitated `epochs` times."""
     final_action_weight: NotNegative = 1.0
-    """Loss weight of each episode's last action, which falls to 1 over the first half of the
-    updates."""
+    """Loss weight of each episode's last action; falls to 1 over the first half of the updates."""
     vocab_size: Count = 2048
     """Most tokens of a new tokenizer."""
     max_token_length: Count = 40
-    """Most characters of a new tokenizer's token."""
+    """Most characters of a new token."""
     model: TinySettings = Field(default_factory=TinySettings)
     """Shape of a new model."""
 
     epochs: Count | None = None
-    """Passes over the games. None: 3 of a pretrained model; 1 of a new one, where they are passes
-    over each round of games."""
+    """Passes over the games of a pretrained model (None: 3), or over each round of games of a
+    new model (None: 1)."""
     steps: Count | None = None
-    """Updates. None: of a pretrained model those of its epochs; of a new one at most 1000, until it
-    is as legal and as good as its teacher, with `best_of` halfway to the best games."""
+    """Updates. None: a pretrained model makes all epochs; a new model makes at most 1000, until
+    it is as legal and as good as its teacher, with `best_of` halfway to the best games."""
     max_seconds: Positive | None = None
-    """Ends the warm start of a new model; the learning rate falls in the last fifth. A run with it
-    can't be repeated exactly."""
+    """Ends the warm start of a new model; the learning rate falls in the last fifth. A run with
+    this limit can't be repeated exactly."""
     batch_size: Count | None = None
-    """Rows per update. None: 96 of a new model, 16 of a pretrained one."""
+    """Rows per update. None: 96 for a new model, 16 for a pretrained model."""
     max_tokens_per_forward: Count | None = None
-    """Padded tokens of a forward pass; bounds memory, not the result. None: 4096 of a pretrained
-    model, 1024 of a new one."""
+    """Padded tokens of a forward pass; bounds memory, not the result. None: 1024 for a new
+    model, 4096 for a pretrained model."""
     learning_rate: NotNegative | None = None
-    """AdamW's maximum. None: 3e-3 of a new model, 2e-4 of adapters, 2e-5 of other weights."""
+    """AdamW's maximum. None: 3e-3 for a new model, 2e-4 for adapters, 2e-5 for other weights."""
     warmup_steps: CountOrZero | None = None
-    """Updates with a rising rate. None: 50 of a new model, a twentieth of a pretrained one's."""
+    """Updates with a rising rate. None: 50 for a new model, a twentieth of the updates for a
+    pretrained model."""
     final_lr: Share = 0.02
-    """Share of the learning rate that is left at the end."""
+    """Share of the learning rate at the end."""
     weight_decay: NotNegative = 0.0
-    """AdamW's; biases and norms have none."""
+    """AdamW's weight decay, without biases and norms."""
     adam_beta2: float | None = Field(default=None, ge=0, lt=1)
-    """AdamW's. None: 0.98 of a new model, 0.999 of a pretrained one."""
+    """AdamW's beta2. None: 0.98 for a new model, 0.999 for a pretrained model."""
     max_grad_norm: NotNegative = 1.0
     """The gradient is scaled down to this norm."""
     held_out_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the tasks whose games are only used for the held-out loss."""
+    """Share of tasks whose games only measure the held-out loss."""
     eval_steps: Count | None = None
     """Updates between two held-out losses. None: once per epoch."""
     patience: Count = 2
-    """Training ends after this number of held-out losses without a new lowest one."""
+    """Training ends after this number of held-out losses without a new lowest loss."""
 
     @model_validator(mode="after")
     def _source_has_its_keys(self) -> Self:

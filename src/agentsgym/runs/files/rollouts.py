@@ -32,12 +32,12 @@ _ROW_GROUP = 1 << 19
 
 
 class KeepRollouts(Section):
-    """The training rollouts that stay on disk. Without a setting, everything is kept. Evaluations
-    and the games of a warm start are always kept, and so is the newest generation."""
+    """The training rollouts that stay on disk; by default all. Evaluations, the games of a warm
+    start and the newest generation are always kept."""
 
-    last: Count | None = Field(default=None, description="Those of the last generations.")
+    last: Count | None = Field(default=None, description="Number of last generations to keep.")
     every: Count | None = Field(
-        default=None, description="Those of generations whose step is a multiple of it."
+        default=None, description="Also keep generations whose step is a multiple of this number."
     )
 
     def outdated(self, files: Sequence[tuple[int, Path]]) -> list[Path]:
