@@ -18,7 +18,7 @@ REWARD_PLACEMENTS = {
 tokens."""
 
 FINAL_REWARDS = {
-    "last_step": "each step shows its own reward; `_calculate_reward` changes the last one",
+    "last_step": "each step shows its own reward; `_calculate_reward` changes the last step's",
     "repeat": "each step shows its episode's reward",
     "spread": "the episode's reward, evenly over all agent tokens of the row",
 }
