@@ -38,9 +38,9 @@ _TRL = """
 ## TRL's settings
 
 All other settings of TRL's `GRPOConfig` work as in TRL, with these differences:
-`per_device_train_batch_size`, `generation_batch_size` and `steps_per_generation` count rollouts and
-batches of rollouts, and `num_generations` is the number of rollouts of a task. `temperature` is the
-training temperature; `data_seed` (None: `seed`) orders the tasks; a checkpoint due within a
+`per_device_train_batch_size` and `generation_batch_size` count rollouts, `steps_per_generation`
+counts batches of rollouts, and `num_generations` is the number of rollouts per task. `temperature`
+is the training temperature; `data_seed` (None: `seed`) orders the tasks; a checkpoint due within a
 generation is saved at the generation's end; `metric_for_best_model` is the reward by default;
 `scale_rewards` belongs to the estimator `grpo`. These settings are refused without others:
 

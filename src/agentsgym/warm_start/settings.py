@@ -70,7 +70,7 @@ class TinySettings(Section):
     """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
 
     With transformers' `initializer_range` of 0.02 the model learns several times slower. Raises
-    ValueError if induction heads do not fit.
+    ValueError if `heads` or `head_size` is too small for the induction heads.
     """
 
     model_config = _FROZEN
