@@ -23,8 +23,7 @@ _HEAD = """# Settings
 A run takes its settings from a preset or a file, and from `KEY=VALUE` on the command line
 (`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). A wrong key or value is
 refused before anything is loaded; the error names the allowed values. A list may be written as one
-text. The second column ends with the default. A file may also have the texts `description`,
-`needs`, `costs` and `run_on`.
+text. The second column ends with the default.
 """
 _TRAIN = """
 ## train

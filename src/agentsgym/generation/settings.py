@@ -87,8 +87,8 @@ class EngineSettings(Section):
     command: Text | None = Field(
         default=None,
         description="Program of launched servers: a vllm executable, the Python of an environment "
-        "with vLLM, or serve-model for this library's own engine; None: the vllm of "
-        "this environment.",
+        "with vLLM, or serve-model for our own engine; None: the vllm of this "
+        "environment.",
     )
     launch_args: Texts = Field(
         default_factory=list, description="Further arguments of the command."

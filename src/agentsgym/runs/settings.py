@@ -69,9 +69,8 @@ class ModelSettings(Section):
 
     path: Text = Field(
         default=TINY,
-        description="A model directory, an adapter directory or a hub name, builtin:NAME for a "
-        "checkpoint in the package, or tiny for a new small model; eval and play also take "
-        "chat:NAME and agent:NAME.",
+        description="A model directory, an adapter directory, a hub name, builtin:NAME, or tiny "
+        "for a new small model; eval and play also take chat:NAME and agent:NAME.",
     )
     revision: Text | None = Field(default=None, description="A branch, tag or commit of the hub.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
@@ -189,13 +188,12 @@ class RunConfig(Section):
     keep_best: bool = Field(
         default=False,
         description="End with the weights after the four training steps with the highest mean "
-        "reward, if these weights earn more than the last weights in 256 training "
-        "games.",
+        "reward, if they earn more than the last weights in 256 training games.",
     )
     checkpoint_seconds: Positive = Field(
         default=180.0,
-        description="Time between checkpoints; longer if saving takes more than a tenth of the "
-        "time. `train.save_strategy: no` saves no checkpoints.",
+        description="Time between checkpoints; longer if saving takes more than a tenth of it. "
+        "`train.save_strategy: no` saves none.",
     )
     distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
         default="ddp",

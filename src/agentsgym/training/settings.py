@@ -134,8 +134,8 @@ class TrainSettings(Section):
     max_resample_rounds: CountOrZero = setting(2, "Most rounds of other tasks with 'resample'.")
     branches: CountOrZero = setting(
         0,
-        "Number of branches of each ordinary rollout (trunk): rollouts that repeat its "
-        "first actions and then differ, for the estimator 'branch' (docs/branching.md).",
+        "Number of branches of each ordinary rollout: rollouts that repeat its first "
+        "actions and then differ, for the estimator 'branch' (docs/branching.md).",
     )
     branch_where: Literal["first", "even", "entropy"] = setting(
         "first",

@@ -86,8 +86,7 @@ class TinySettings(Section):
     initializer_range: float = Field(default=0.06, gt=0)
     induction_heads: CountOrZero = 0
     """Heads of each layer that initially copy the token after an earlier occurrence of the
-    present token; each further head copies one token later. They help if tasks draw names and
-    words."""
+    present token; they help if tasks draw names and words."""
     recency_heads: CountOrZero = 0
     """Heads of each layer but the first that initially attend to the last 16 tokens."""
 
@@ -135,8 +134,7 @@ class WarmStartSettings(Section):
     games: Count = 256
     """Most games that a pretrained model imitates."""
     best_of: Count = 1
-    """Games on each drawn task; the best game is imitated. The best of several games of a random
-    teacher show more often how to use a prompt."""
+    """Games on each drawn task; the best game is imitated."""
     min_reward: float | None = None
     """Games with less reward are not imitated."""
     probe_tasks: CountOrZero = 8
@@ -151,8 +149,8 @@ class WarmStartSettings(Section):
     """Most tokens of an endpoint's answer."""
 
     tokenizer: Pieces = "lines"
-    """Where a new model's tokens end: at lines, or at words, signs and hyphens, so that the
-    model can copy new words. With phrases, a fixed phrase is also one token."""
+    """Where a new model's tokens end: at lines, or at words, signs and hyphens. With phrases, a
+    fixed phrase is also one token."""
     tokenizer_games: Count = 2000
     """Games whose text trains a new model's tokenizer."""
     games_per_round: Count = 1920
@@ -173,8 +171,8 @@ class WarmStartSettings(Section):
     """Updates. None: a pretrained model makes all epochs; a new model makes at most 1000, until
     it is as legal and as good as its teacher, with `best_of` halfway to the best games."""
     max_seconds: Positive | None = None
-    """Ends the warm start of a new model; the learning rate falls in the last fifth. A run with
-    this limit can't be repeated exactly."""
+    """Ends the warm start of a new model; the learning rate falls in the last fifth. The run
+    can't be repeated exactly."""
     batch_size: Count | None = None
     """Rows per update. None: 96 for a new model, 16 for a pretrained model."""
     max_tokens_per_forward: Count | None = None
