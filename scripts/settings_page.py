@@ -52,8 +52,8 @@ their default; the error names the setting to use instead. Settings of TRL's dat
 evaluation batches have no effect.
 
 `GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` like TRL's
-trainer, but no `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func` and
-`environment_factory`, because environments play and reward.
+trainer, but not `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func` or
+`environment_factory`, because the environment runs the episode and computes the reward.
 """
 _TABLE = "\n| setting | value; default | |\n|---|---|---|\n"
 
