@@ -204,9 +204,9 @@ def settings_of(estimator: str) -> dict[str, Any]:
 # -- starts ---------------------------------------------------------------------------------------
 
 
-def start_of(env: str, cache: Path) -> Path:
+def start_of(env: str, cache: Path, seed: int = 0) -> Path:
     """The folder of the weights that every run in the environment begins with; made where it is not
-    there yet."""
+    there yet, from this seed."""
     recipe, folder = RECIPES[env], cache / env
     if recipe.player is None:
         return QUICKSTART
@@ -223,7 +223,7 @@ def start_of(env: str, cache: Path) -> Path:
             warmup_steps=20,
             model=shape,
         )
-        made = warm_start(environment, recipe.player(environment), config)
+        made = warm_start(environment, recipe.player(environment), config, seed)
         folder.mkdir(parents=True, exist_ok=True)
         made.tokenizer.save_pretrained(folder)
         made.model.save_pretrained(folder)
@@ -269,11 +269,13 @@ def train(
     tokenizer: Any,
     quick: bool,
     change: Callable[[GRPOEnvTrainer], Any] = lambda trainer: None,
+    budget: Budget | None = None,
 ) -> Budget:
-    """Train the model in place on the cell's budget, with a trainer that `change` changed."""
+    """Train the model in place on the budget (None: the recipe's), with a trainer that `change`
+    changed."""
     recipe = RECIPES[cell.env]
     env = make(cell.env, tokenizer, recipe.env_config)
-    budget = Budget(200 if quick else recipe.env_steps)
+    budget = budget or Budget(200 if quick else recipe.env_steps)
     options = common.trainer_options() | {
         "output_dir": tempfile.mkdtemp(prefix="learning-"),
         "max_steps": 10_000,
