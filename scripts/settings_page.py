@@ -22,16 +22,17 @@ _HEAD = """# Settings
 
 A run takes its settings from a preset or a file, and from `KEY=VALUE` on the command line
 (`agentsgym train quickstart engine.capacity=64 train.learning_rate=1e-4`). A wrong key or value is
-refused before anything is loaded; the error names the allowed values. A list may be written as one
-text. The second column ends with the default.
+refused before anything is loaded; the error names the allowed values. A list with one entry may be
+written as that entry. In the second column, the default follows the allowed values.
 """
 _TRAIN = """
 ## train
 
-`GRPOEnvConfig` is TRL's `GRPOConfig` with the settings below, which are keywords in Python,
-`train.NAME` in a run, and options or YAML of `TrlParser(GRPOEnvConfig)`. In Python, `engine` and
-`ray` are fields, too: `GRPOEnvConfig(engine={"urls": ["http://…"]}, ray={"workers": 4})`. In a run,
-`engine`, `ray`, `seed`, `output_dir`, `model.dtype` and `model.chat_template` are outside `train`.
+`GRPOEnvConfig` is TRL's `GRPOConfig` plus the settings below. Set them as keyword arguments in
+Python, as `train.NAME` in a run, or as options or YAML keys with `TrlParser(GRPOEnvConfig)`. In
+Python, `engine` and `ray` are fields, too: `GRPOEnvConfig(engine={"urls": ["http://…"]},
+ray={"workers": 4})`. In a run, set `engine`, `ray`, `seed`, `output_dir`, `model.dtype` and
+`model.chat_template` outside the `train` section.
 """
 _TRL = """
 ## TRL's settings
@@ -39,17 +40,18 @@ _TRL = """
 All other settings of TRL's `GRPOConfig` work as in TRL, with these differences:
 `per_device_train_batch_size` and `generation_batch_size` count rollouts, `steps_per_generation`
 counts batches of rollouts, and `num_generations` is the number of rollouts per task. `temperature`
-is the training temperature; `data_seed` (None: `seed`) orders the tasks; a checkpoint due within a
-generation is saved at the generation's end; `metric_for_best_model` is the reward by default;
-`scale_rewards` belongs to the estimator `grpo`. These settings are refused without others:
+is the sampling temperature in training; `data_seed` (None: `seed`) determines the order of tasks; a
+checkpoint that is due within a generation is saved at the generation's end; `metric_for_best_model`
+is the reward by default; `scale_rewards` affects only the estimator `grpo`. These settings are
+refused where they have no effect:
 
-| setting | works |
+| setting | has an effect |
 |---|---|
 """
 _ARGUMENTS = """
 Some other settings, such as `use_vllm` and `max_completion_length`, are refused unless they keep
-their default; the error names the setting to use instead. Settings of TRL's data loader and
-evaluation batches have no effect.
+their default; the error names the setting to use instead. TRL's settings for the data loader and
+for evaluation batches have no effect.
 
 `GRPOEnvTrainer` takes `callbacks`, `optimizers`, `peft_config` and `quantization_config` like TRL's
 trainer, but not `reward_funcs`, `reward_processing_classes`, `tools`, `rollout_func` or

@@ -39,8 +39,8 @@ MOST_SERVERS = 1024
 
 
 class EngineSettings(Section):
-    """The section `engine`: the engine that samples the actions. In a file, a plain text is the
-    `name`."""
+    """The `engine` section: the engine that samples the actions. In a file, `engine: TEXT` sets
+    `engine.name`."""
 
     main_key = "name"
 
@@ -55,47 +55,47 @@ class EngineSettings(Section):
     )
     served_model: Text | None = Field(
         default=None,
-        description="The model's name on the servers; None: the first model of each server.",
+        description="The model's name on the servers; None: the first model that each server "
+        "lists.",
     )
     key_env: Text | None = Field(
         default=None,
-        description="Environment variable with the key for urls; None sends no key.",
+        description="Environment variable that holds the key for urls; None: no key is sent.",
     )
     take_over: bool = Field(
         default=False,
-        description="Take servers in urls that another training holds; the other training then "
+        description="Use servers in urls even if another training run holds them; that run then "
         "ends.",
     )
     capacity: Count | None = Field(
         default=None,
-        description="Sessions that are sampled at once; None: 256 in training, 64 otherwise, 16 at "
-        "a chat endpoint.",
+        description="Number of rollouts that are sampled concurrently; None: 256 in training, 64 "
+        "otherwise, 16 with a chat endpoint.",
     )
     cache_gib: float | None = Field(
         default=None,
         gt=0,
-        description="Most GiB for keys and values of the embedded engine; None: most of the free "
+        description="Maximum size of the embedded engine's KV cache in GiB; None: most of the free "
         "memory.",
     )
     launch: int = Field(
         default=0,
         ge=0,
         le=MOST_SERVERS,
-        description="Servers that the run starts on this machine, one on each GPU without a "
-        "learner.",
+        description="Number of servers that the run starts on this machine, one on each GPU "
+        "without a training process.",
     )
     command: Text | None = Field(
         default=None,
-        description="Program of launched servers: a vllm executable, the Python of an environment "
-        "with vLLM, or serve-model for our own engine; None: the vllm of this "
-        "environment.",
+        description="Program for launched servers: a vllm executable, the Python of an environment "
+        "with vLLM, or serve-model for the embedded engine; None: this environment's vllm.",
     )
     launch_args: Texts = Field(
-        default_factory=list, description="Further arguments of the command."
+        default_factory=list, description="Additional arguments for the command."
     )
     seeds: bool = Field(
         default=True,
-        description="Send a seed with each request to vLLM servers, so that equal runs sample "
+        description="Send a seed with each request to vLLM servers, so that a repeated run samples "
         "alike; vLLM is faster without seeds.",
     )
 
@@ -116,9 +116,11 @@ class ChatEndpoint(Section):
     urls: Texts = Field(min_length=1, max_length=1, description="The endpoint's base URL.")
     served_model: Text = Field(description="The model's name at the endpoint.")
     key_env: Text | None = Field(
-        default=None, description="Environment variable with the endpoint's key; None sends no key."
+        default=None, description="Environment variable that holds the key; None: no key is sent."
     )
-    capacity: Count | None = Field(default=None, description="Open requests at once; None: 16.")
+    capacity: Count | None = Field(
+        default=None, description="Maximum number of open requests; None: 16."
+    )
 
     def as_engine(self) -> EngineSettings:
         """The engine that asks it."""

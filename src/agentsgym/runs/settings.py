@@ -43,16 +43,16 @@ class LoraSettings(Section):
     )
     target_modules: Literal["all-linear"] | ModuleNames = Field(
         default="all-linear",
-        description="Module names, or all-linear for every linear layer but the head.",
+        description="Module names, or all-linear for every linear layer except the head.",
     )
     layers_to_transform: list[Annotated[int, Field(ge=0)]] | None = Field(
         default=None,
         min_length=1,
-        description="Numbers of the layers, from 0, that get an adapter (null: all); needs a list "
-        "of target_modules. Backward passes end at the lowest layer.",
+        description="Indices, from 0, of the layers that get an adapter; None: all layers. Needs "
+        "a list in target_modules. Backward passes end at the lowest of these layers.",
     )
     use_rslora: bool = Field(
-        default=False, description="Divide by the square root of r instead of r."
+        default=False, description="Divide lora_alpha by the square root of r instead of r."
     )
 
     @model_validator(mode="after")
@@ -63,36 +63,39 @@ class LoraSettings(Section):
 
 
 class ModelSettings(Section):
-    """The section `model`. In a file, a plain text is the `path`."""
+    """The `model` section. In a file, `model: TEXT` sets `model.path`."""
 
     main_key = "path"
 
     path: Text = Field(
         default=TINY,
         description="A model directory, an adapter directory, a hub name, builtin:NAME, or tiny "
-        "for a new small model; eval and play also take chat:NAME and agent:NAME.",
+        "for a new small model; `eval` and `play` also accept chat:NAME and agent:NAME "
+        "(docs/evaluation.md).",
     )
-    revision: Text | None = Field(default=None, description="A branch, tag or commit of the hub.")
+    revision: Text | None = Field(default=None, description="Branch, tag or commit of a hub model.")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="Type of forward and backward passes; auto is bfloat16 if the hardware has "
-        "bfloat16, otherwise float32. The package's own models are float32.",
+        description="Data type of forward and backward passes; auto: float32 for the package's own "
+        "models, for others bfloat16 if the hardware supports it, otherwise float32.",
     )
     attn_implementation: Attention | None = Field(
-        default=None, description="An attention of transformers; None: the default."
+        default=None,
+        description="Attention implementation of transformers; None: transformers' default.",
     )
     chat_template: str = Field(
         default="own",
-        description="The tokenizer's own, TRL's training template, or the path of a .jinja file.",
+        description="own: the tokenizer's template; training: TRL's training template; or the path "
+        "of a .jinja file.",
     )
     chat_template_kwargs: dict[str, Any] = Field(
-        default_factory=dict, description="Options that the template reads."
+        default_factory=dict, description="Variables that are passed to the template."
     )
     lora: LoraSettings | None = Field(
         default=None, description="Train an adapter; None: train all weights."
     )
     quantization: Literal["4bit", "8bit"] | None = Field(
-        default=None, description="Load the frozen base in fewer bits; needs lora and a GPU."
+        default=None, description="Quantize the frozen base model; needs lora and a GPU."
     )
 
     @field_validator("chat_template")
@@ -127,15 +130,15 @@ class ModelSettings(Section):
 
 
 class EvalSettings(Section):
-    """The evaluation before and after training."""
+    """The evaluations before and after training."""
 
     rollouts: Count = Field(
         default=256,
-        description="Rollouts in all; each task is played rollouts_per_task times, or more often "
-        "if there are too few tasks.",
+        description="Total number of rollouts; each task is played rollouts_per_task times, or "
+        "more often if there are too few tasks.",
     )
     temperature: NotNegative = Field(default=1.0, description="Sampling temperature; 0 is greedy.")
-    rollouts_per_task: Count = Field(default=1, description="Rollouts of one task.")
+    rollouts_per_task: Count = Field(default=1, description="Rollouts per task.")
     seed: Seed = Field(default=0, description="Seed of the tasks and the sampling noise.")
 
 
@@ -152,7 +155,7 @@ class RunConfig(Section):
     name: str = Field(
         default="run",
         pattern=r"^\w[\w.-]*$",
-        description="The run's name; by default the file's name.",
+        description="The run's name; by default the name of the configuration file.",
     )
     description: str = Field(default="", description="For the reader: what it is.")
     needs: str = Field(default="", description="For the reader: what it needs.")
@@ -163,9 +166,10 @@ class RunConfig(Section):
         description="For the reader: why `train: auto` chose settings of this run, by key.",
     )
     seed: Seed = Field(default=0, description="Seed of all random numbers.")
-    env: str = Field(description="A registered environment, or the dotted path of a class.")
+    env: str = Field(description="Name of a registered environment, or dotted path of a class.")
     env_config: dict[str, Any] = Field(
-        default_factory=dict, description="The environment's settings: `agentsgym envs NAME`."
+        default_factory=dict,
+        description="The environment's settings; `agentsgym envs NAME` lists them.",
     )
     model: ModelSettings = Field(default_factory=ModelSettings)
     engine: EngineSettings = Field(default_factory=EngineSettings)
@@ -178,32 +182,33 @@ class RunConfig(Section):
     signal_check: bool = Field(
         default=True,
         description="Stop before the first evaluation, or after a warm start, if hardly any action "
-        "is legal and hardly any group has signal.",
+        "is legal and hardly any group has signal (docs/concepts.md).",
     )
     max_seconds: Positive | None = Field(
         default=None,
-        description="End RL after this time, at the end of a generation. Without a number of steps "
-        "the learning rate is constant.",
+        description="Seconds after which RL ends, at the end of a generation. If no number of "
+        "steps is set, the learning rate is constant.",
     )
     keep_best: bool = Field(
         default=False,
-        description="End with the weights after the four training steps with the highest mean "
-        "reward, if they earn more than the last weights in 256 training games.",
+        description="Keep the weights after the four consecutive training steps with the highest "
+        "mean reward; the run ends with these weights if they earn more than the last weights in "
+        "256 training games.",
     )
     checkpoint_seconds: Positive = Field(
         default=180.0,
-        description="Time between checkpoints; longer if saving takes more than a tenth of it. "
-        "`train.save_strategy: no` saves none.",
+        description="Seconds between checkpoints; more if saving takes over a tenth of this time. "
+        "`train.save_strategy: no` turns checkpoints off.",
     )
     distributed: Literal["ddp", "zero2", "fsdp2"] = Field(
         default="ddp",
-        description="Processes divide nothing (ddp), optimizer and gradients (zero2, DeepSpeed), "
-        "or also the weights (fsdp2, with servers).",
+        description="What the processes shard: nothing (ddp), optimizer states and gradients "
+        "(zero2, DeepSpeed), or also the weights (fsdp2, needs servers).",
     )
     threads: Annotated[int, Field(ge=1, le=4096)] | None = Field(
         default=None,
-        description="torch's number of threads in all processes of a machine together; None: "
-        "torch's default.",
+        description="Total number of torch threads of all processes on a machine; None: torch's "
+        "default.",
     )
     output_dir: Path | None = Field(
         default=None, strict=False, description="The run's directory; None: runs/NAME."

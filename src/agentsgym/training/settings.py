@@ -69,16 +69,19 @@ Bounds = Annotated[dict[str, _Numbers] | str | None, BeforeValidator(_from_json)
 
 
 class RaySettings(Section):
-    """The section `ray`: actors of a Ray cluster that play this process's training rollouts, with
-    the servers of `engine.urls` (docs/distributed.md)."""
+    """The `ray` section: actors of a Ray cluster play this process's training rollouts, with the
+    servers in `engine.urls` (docs/distributed.md)."""
 
     workers: int = Field(
-        default=0, ge=0, le=10_000, description="Number of actors; 0: this process plays."
+        default=0,
+        ge=0,
+        le=10_000,
+        description="Number of actors; 0: this process plays the rollouts.",
     )
     resources: dict[str, NotNegative] = Field(
         default_factory=dict,
         description="Resources of each actor: num_cpus (1 by default), num_gpus, memory in bytes, "
-        "or your own resource.",
+        "or a custom resource.",
     )
 
 
@@ -94,12 +97,14 @@ class TrainSettings(Section):
 
     advantage_estimator: str = setting(
         "grpo",
-        f"How credit is assigned: {', '.join(ESTIMATORS)} (docs/credit.md says what each pays), or "
-        "the dotted path of a function.",
+        f"How credit is assigned: an estimator ({', '.join(ESTIMATORS)}; docs/credit.md explains "
+        "them) or the dotted path of a function.",
     )
-    advantage_options: Options = setting(dict, "Options of the estimator, or JSON of them.")
+    advantage_options: Options = setting(dict, "Options of the estimator, as a mapping or JSON.")
     train_on: Literal["rollout", "steps"] = setting(
-        "rollout", "'rollout': one row if the context only grows; 'steps': a row per step."
+        "rollout",
+        "Rows of a rollout (docs/concepts.md): 'rollout': one row if the context only grows; "
+        "'steps': one row per step.",
     )
     ratio_scope: Literal["token", "step", "rollout"] = setting(
         "token",
@@ -109,45 +114,47 @@ class TrainSettings(Section):
     )
     sampler_correction: Literal["truncate", "none"] = setting(
         "truncate",
-        "Correct for an engine whose probabilities differ from the trainer's: "
-        "'truncate' each token's ratio at `sampler_cap`, or 'none'.",
+        "Correction for an engine whose probabilities differ from the trainer's: 'truncate' "
+        "multiplies each token's loss by trainer / engine, at most `sampler_cap`.",
     )
-    sampler_cap: Positive = setting(2.0, "Largest ratio.")
+    sampler_cap: Positive = setting(2.0, "Largest factor.")
     off_policy_masks: Bounds = setting(
         dict,
-        "Masks with bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON: a mask "
-        "removes tokens far from their sampler from the policy loss "
+        "Masks with bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON of them; a mask "
+        "removes tokens whose probability is far from the sampler's from the policy loss "
         "(docs/credit-reference.md).",
     )
     train_truncated_actions: bool = setting(
         True,
-        "Whether actions that were cut at the token cap enter the loss; otherwise they "
+        "Whether actions that were cut off at the token cap count in the loss; otherwise they "
         "are context.",
     )
     zero_signal_groups: Literal["keep", "drop", "resample", "replay"] = setting(
         "keep",
-        "Groups whose advantages are all zero: 'keep' them, 'drop' them from the "
-        "loss's denominators, 'resample' them with other tasks, or 'replay' earlier groups in "
-        "their place.",
+        "What happens to groups whose advantages are all zero: 'keep'; 'drop': they do not count "
+        "in the loss's denominators; 'resample': other tasks, or 'replay': earlier groups, replace "
+        "them.",
     )
-    replay_max_age: Count = setting(4, "Number of generations that 'replay' keeps groups.")
-    max_resample_rounds: CountOrZero = setting(2, "Most rounds of other tasks with 'resample'.")
+    replay_max_age: Count = setting(4, "Number of generations for which 'replay' keeps groups.")
+    max_resample_rounds: CountOrZero = setting(
+        2, "Maximum number of rounds in which 'resample' plays other tasks."
+    )
     branches: CountOrZero = setting(
         0,
-        "Number of branches of each ordinary rollout: rollouts that repeat its first "
-        "actions and then differ, for the estimator 'branch' (docs/branching.md).",
+        "Number of branches of each ordinary rollout, for the estimator 'branch': a branch "
+        "repeats the rollout's first actions and then differs (docs/branching.md).",
     )
     branch_where: Literal["first", "even", "entropy"] = setting(
         "first",
         "The action that branches replace: 'first': the second action of the trial; "
         "'even': any action with equal probability; 'entropy': any action, more often "
-        "if the policy is less sure.",
+        "where the policy is less certain.",
     )
     curriculum: Text | None = setting(
         None,
         "A key of `task_data`, such as `family`, whose values divide the training tasks "
         "into kinds; kinds whose groups have signal are drawn more often. 'task': each "
-        "task is a kind. None: an epoch takes each task once.",
+        "task is a kind. None: each task is drawn once per epoch.",
     )
     teacher_model: Text | None = setting(
         None,
@@ -155,51 +162,53 @@ class TrainSettings(Section):
         "server (docs/training.md).",
     )
     teacher_key_env: Text | None = setting(
-        None, "Environment variable with the key for the teacher's server."
+        None, "Environment variable that holds the key for the teacher's server."
     )
     distillation: Literal["reverse", "forward"] = setting(
         "reverse",
-        "'reverse': KL from the policy to the teacher; 'forward': from the teacher to the policy.",
+        "'reverse' minimizes KL(policy ‖ teacher), 'forward' KL(teacher ‖ policy).",
     )
     distillation_weight: NotNegative = setting(
-        1.0, "Weight of the distillation loss, a mean over the agent tokens of an optimizer step."
+        1.0,
+        "Weight of the distillation loss, which is the mean over an optimizer step's agent tokens.",
     )
     policy_gradient: bool = setting(
-        True, "False: advantages have no effect; the policy learns only from the teacher."
+        True, "False: advantages have no effect, and the policy learns only from the teacher."
     )
     max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
     max_rollout_tokens: Count | None = setting(
         None, "Token cap of a row; an episode that needs more tokens ends."
     )
-    stop_strings: Texts = setting(list, "Texts that end an action.")
+    stop_strings: Texts = setting(list, "Strings that end an action.")
     token_records: CountOrZero = setting(
         8,
-        "Rollouts per generation and process whose log-probabilities, ratios and "
+        "Number of rollouts per generation and process whose log-probabilities, ratios and "
         "entropies are stored for `agentsgym view`.",
     )
     max_tokens_per_forward: Count = setting(
         16384,
-        "Tokens in one forward pass of the loss, with a shared prefix counted once; bounds memory.",
+        "Maximum number of tokens in a forward pass of the loss; a shared prefix counts once. "
+        "Bounds memory.",
     )
     loss_norm_tokens: Count | None = setting(
-        None, "Denominator of 'dr_grpo'; None: max_rollout_tokens."
+        None, "Denominator of the loss 'dr_grpo'; None: max_rollout_tokens."
     )
     max_staleness: CountOrZero = setting(
         0,
-        "Number of generations that sampling may be ahead of learning; above 0 it needs "
-        "servers (docs/distributed.md).",
+        "Number of generations by which sampling may run ahead of learning; a value above 0 "
+        "needs servers (docs/distributed.md).",
     )
     min_signal_share: Share = setting(
         0.02,
-        "Training stops if the share of groups with signal stays below this share for "
+        "Training stops if the share of groups with signal stays below this value for "
         "`min_signal_patience` generations.",
     )
     min_signal_patience: Count = setting(20, "Number of generations for `min_signal_share`.")
     # In this order, a list of texts on the command line.
     trust: Annotated[list[str] | str | bool, BeforeValidator(_trust)] = setting(
         False,
-        "What dataset rows may name besides registered environments: true: anything; or "
-        "modules whose classes rows may name.",
+        "What dataset rows may name: false: only registered environments; true: anything; a list "
+        "of modules: their classes, too.",
     )
 
     @property
@@ -217,10 +226,10 @@ class OwnSettings(TrainSettings):
     ray: RaySettings = setting(RaySettings, "Actors that play the rollouts: the section `ray`.")
     chat_template: Literal["own", "training"] = setting(
         "own",
-        "'own': the tokenizer's chat template; 'training': TRL's version, which only "
-        "appends text if the tokenizer's own template rewrites earlier turns.",
+        "'own': the tokenizer's template; 'training': if this template rewrites earlier turns, "
+        "TRL's version, which only appends text.",
     )
-    eval_rollouts: Count = setting(1, "Rollouts of an evaluation task.")
+    eval_rollouts: Count = setting(1, "Rollouts per evaluation task.")
     eval_temperature: NotNegative = setting(
         1.0, "Sampling temperature of evaluations; 0 is greedy."
     )
@@ -253,8 +262,8 @@ class TrainSection(TrainSettings):
 
     preset: Literal["auto"] | None = setting(
         None,
-        "A short probe of the game chooses all settings that are not given "
-        "(docs/warm-start.md). `train: auto` is the same.",
+        "A short probe of the game chooses all settings that you do not set "
+        "(docs/warm-start.md). `train: auto` means the same.",
     )
 
     # TRL's that a run reads before TRL is imported; None: not given.

@@ -67,10 +67,10 @@ _LEAST_INDUCTION_WIDTH = 8
 
 
 class TinySettings(Section):
-    """Shape of the tiny model; the defaults make about 0.45 M parameters at 950 tokens.
+    """Shape of the tiny model: about 0.45 M parameters by default, with 950 tokens.
 
-    With transformers' `initializer_range` of 0.02 the model learns several times slower. Raises
-    ValueError if `heads` or `head_size` is too small for the induction heads.
+    With transformers' default `initializer_range`, 0.02, the model learns several times slower.
+    Raises ValueError if `heads` or `head_size` is too small for the induction heads.
     """
 
     model_config = _FROZEN
@@ -79,16 +79,17 @@ class TinySettings(Section):
     layers: Count = 2
     heads: Count = 4
     head_size: Count | None = None
-    """Entries of a head; None: hidden_size / heads. Induction heads copy exactly with at least
-    half of hidden_size."""
+    """Dimension of a head; None: hidden_size / heads. Induction heads copy exactly if it is at
+    least half of hidden_size."""
     intermediate_size: Count = 256
     max_positions: Count = 512
     initializer_range: float = Field(default=0.06, gt=0)
     induction_heads: CountOrZero = 0
-    """Heads of each layer that initially copy the token after an earlier occurrence of the
-    present token; they help if tasks draw names and words."""
+    """Heads per layer that are initialized to copy the token after an earlier occurrence of the
+    current token; they help if names and words differ between tasks."""
     recency_heads: CountOrZero = 0
-    """Heads of each layer but the first that initially attend to the last 16 tokens."""
+    """Heads per layer, except in the first, that are initialized to attend to the last 16
+    tokens."""
 
     @model_validator(mode="after")
     def _induction_heads_fit(self) -> Self:
@@ -110,57 +111,61 @@ class TinySettings(Section):
 
 
 class WarmStartSettings(Section):
-    """A new model (`model: tiny`) imitates games that its teacher plays during training; a
-    pretrained model trains for several epochs on a fixed number of games.
+    """Imitation of games before RL (docs/warm-start.md). For a new model (`model: tiny`), a
+    teacher plays games while the model trains; a pretrained model trains for several epochs on a
+    fixed number of games.
 
     The learning rate rises over `warmup_steps` and falls along a cosine to `final_lr` times its
-    maximum. If the number of updates is open, the rate stays constant until the end is known, and
-    then falls linearly. Raises ValueError for a bad value.
+    maximum. If the number of updates is not fixed, the rate stays constant until the end is known,
+    and then falls linearly.
     """
 
     model_config = _FROZEN
 
     source: Literal["teacher", "optimal", "random", "rollouts", "chat"] | None = None
-    """Player of the games. None: no warm start; for the model tiny, the teacher."""
+    """Who plays the games; rollouts: another run's games; chat: an endpoint. None: the teacher for
+    the model tiny, otherwise no warm start."""
     seed: Seed = 0
-    """Seed of the games, their order and the split."""
+    """Seed of the games, of their order, and of the held-out split."""
     env_config: dict[str, Any] = Field(default_factory=dict)
-    """Keys of `env_config` that differ in games that a new model imitates."""
+    """Changes to `env_config` for the games that a new model imitates."""
     first_steps: CountOrZero = 0
-    """Number of first updates of a new model on easier games (`first_env_config`)."""
+    """Number of updates at the start that train a new model on easier games
+    (`first_env_config`)."""
     first_env_config: dict[str, Any] = Field(default_factory=dict)
-    """Keys of `env_config` that differ in the games of the first updates."""
+    """Changes to `env_config` for the games of these first updates."""
 
     games: Count = 256
-    """Most games that a pretrained model imitates."""
+    """Maximum number of games that a pretrained model imitates."""
     best_of: Count = 1
-    """Games on each drawn task; the best game is imitated."""
+    """Games per task; only the best game is imitated."""
     min_reward: float | None = None
-    """Games with less reward are not imitated."""
+    """Games that earn less are not imitated."""
     probe_tasks: CountOrZero = 8
-    """Training tasks on which the model plays a group of games before and after; 0: none."""
+    """Number of training tasks on which the model plays a group of games before and after the warm
+    start."""
     run: str | None = None
-    """Directory of the run for source rollouts."""
+    """Directory of the run whose games are imitated, for the source rollouts."""
     engine: ChatEndpoint | None = None
-    """Endpoint for source chat."""
+    """Endpoint for the source chat."""
     temperature: float = Field(default=1.0, ge=0)
-    """Temperature of the endpoint's answers."""
+    """Sampling temperature of the endpoint."""
     max_answer_tokens: Count = 512
-    """Most tokens of an endpoint's answer."""
+    """Maximum number of tokens in an endpoint's answer."""
 
     tokenizer: Pieces = "lines"
-    """Where a new model's tokens end: at lines, or at words, signs and hyphens. With phrases, a
-    fixed phrase is also one token."""
+    """Longest text that a token of a new model may span: a line, or a word or sign. With phrases,
+    each fixed phrase of the game is also one token."""
     tokenizer_games: Count = 2000
-    """Games whose text trains a new model's tokenizer."""
+    """Number of games whose text trains a new model's tokenizer."""
     games_per_round: Count = 1920
-    """Games for a new model that are played at a time and imitated `epochs` times."""
+    """Number of games that are played in a round; a new model then imitates them `epochs` times."""
     final_action_weight: NotNegative = 1.0
     """Loss weight of each episode's last action; falls to 1 over the first half of the updates."""
     vocab_size: Count = 2048
-    """Most tokens of a new tokenizer."""
+    """Maximum number of tokens in a new tokenizer."""
     max_token_length: Count = 40
-    """Most characters of a new token."""
+    """Maximum number of characters in a token of a new tokenizer."""
     model: TinySettings = Field(default_factory=TinySettings)
     """Shape of a new model."""
 
@@ -168,35 +173,37 @@ class WarmStartSettings(Section):
     """Passes over the games of a pretrained model (None: 3), or over each round of games of a
     new model (None: 1)."""
     steps: Count | None = None
-    """Updates. None: a pretrained model makes all epochs; a new model makes at most 1000, until
-    it is as legal and as good as its teacher, with `best_of` halfway to the best games."""
+    """Number of updates. None: a pretrained model trains for all epochs; a new model for at most
+    1000 updates, until it plays as legally and as well as its teacher (with `best_of`: as well as
+    halfway between the teacher and the best games)."""
     max_seconds: Positive | None = None
-    """Ends the warm start of a new model; the learning rate falls in the last fifth. The run
-    can't be repeated exactly."""
+    """Seconds after which the warm start of a new model ends; the learning rate falls in the last
+    fifth of this time. Such a run can't be repeated exactly."""
     batch_size: Count | None = None
     """Rows per update. None: 96 for a new model, 16 for a pretrained model."""
     max_tokens_per_forward: Count | None = None
-    """Padded tokens of a forward pass; bounds memory, not the result. None: 1024 for a new
-    model, 4096 for a pretrained model."""
+    """Maximum number of tokens, with padding, in a forward pass; affects memory, not the result.
+    None: 1024 for a new model, 4096 for a pretrained model."""
     learning_rate: NotNegative | None = None
-    """AdamW's maximum. None: 3e-3 for a new model, 2e-4 for adapters, 2e-5 for other weights."""
+    """Maximum learning rate. None: 3e-3 for a new model, 2e-4 for adapters, 2e-5 for other
+    weights."""
     warmup_steps: CountOrZero | None = None
-    """Updates with a rising rate. None: 50 for a new model, a twentieth of the updates for a
-    pretrained model."""
+    """Number of updates over which the learning rate rises. None: 50 for a new model, a twentieth
+    of all updates for a pretrained model."""
     final_lr: Share = 0.02
-    """Share of the learning rate at the end."""
+    """Final learning rate as a share of the maximum."""
     weight_decay: NotNegative = 0.0
-    """AdamW's weight decay, without biases and norms."""
+    """AdamW's weight decay; biases and norms are excluded."""
     adam_beta2: float | None = Field(default=None, ge=0, lt=1)
     """AdamW's beta2. None: 0.98 for a new model, 0.999 for a pretrained model."""
     max_grad_norm: NotNegative = 1.0
-    """The gradient is scaled down to this norm."""
+    """Larger gradients are scaled down to this norm."""
     held_out_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share of tasks whose games only measure the held-out loss."""
+    """Share of the tasks whose games only serve to measure the held-out loss."""
     eval_steps: Count | None = None
-    """Updates between two held-out losses. None: once per epoch."""
+    """Updates between two measurements of the held-out loss. None: an epoch."""
     patience: Count = 2
-    """Training ends after this number of held-out losses without a new lowest loss."""
+    """Training ends after this number of measurements without a new lowest held-out loss."""
 
     @model_validator(mode="after")
     def _source_has_its_keys(self) -> Self:

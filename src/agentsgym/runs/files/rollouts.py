@@ -32,10 +32,10 @@ _ROW_GROUP = 1 << 19
 
 
 class KeepRollouts(Section):
-    """The training rollouts that stay on disk; by default all. Evaluations, the games of a warm
+    """Which training rollouts stay on disk: by default all. Evaluations, the games of a warm
     start and the newest generation are always kept."""
 
-    last: Count | None = Field(default=None, description="Number of last generations to keep.")
+    last: Count | None = Field(default=None, description="Number of newest generations to keep.")
     every: Count | None = Field(
         default=None, description="Also keep generations whose step is a multiple of this number."
     )
