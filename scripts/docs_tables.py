@@ -73,7 +73,7 @@ def reward_placements() -> str:
 def final_rewards() -> str:
     """The values of `final_reward`."""
     rows = ((f'`"{name}"`', help) for name, help in FINAL_REWARDS.items())
-    return _table(("`final_reward`", "which reward is put there"), rows)
+    return _table(("`final_reward`", "which reward is placed"), rows)
 
 
 def value_of_exploring() -> str:

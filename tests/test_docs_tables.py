@@ -47,7 +47,7 @@ def rows_of(head, page="credit-reference"):
 
 
 def test_the_page_says_what_each_estimator_pays():
-    rows = rows_of("estimator | what it pays", "credit")
+    rows = rows_of("estimator | what a step gets", "credit")
     assert [row[:2] for row in rows] == [[f'`"{e.name}"`', e.help] for e in ESTIMATORS.values()]
 
 

@@ -18,8 +18,8 @@ REWARD_PLACEMENTS = {
 tokens."""
 
 FINAL_REWARDS = {
-    "last_step": "each step shows its own reward; `_calculate_reward` changes the last step's",
-    "repeat": "each step shows its episode's reward",
+    "last_step": "each step's own reward; `_calculate_reward` changes that of the last step",
+    "repeat": "for each step, the reward of its whole episode",
     "spread": "the episode's reward, evenly over all agent tokens of the row",
 }
 """Values of the key `final_reward` of an `env_config`: which reward a step's tokens show."""

@@ -111,7 +111,7 @@ def _others(one: int, earned: dict[int, list[float]]) -> list[float]:
 
 ESTIMATOR = Estimator(
     name="branch",
-    help="a branch's return minus its siblings' mean; for the trunk, the mean of its branches",
+    help="a branch's return minus its siblings' mean; before branching, the branches' mean",
     assign=branch,
     reads_branches=True,
     variants=(Variant(options={}, error=0.0, turned=0.0),),

@@ -32,7 +32,7 @@ def gae(table: StepTable, *, gamma: float = 1.0, lam: float = 1.0) -> Floats:
 
 ESTIMATOR = Estimator(
     name="gae",
-    help="what is still to be earned in the rollout, minus a critic's prediction",
+    help="the rewards still to come in the rollout, minus a critic's prediction of them",
     assign=gae,
     reads_values=True,
     variants=(

@@ -29,7 +29,7 @@ def placed_rewards(rollout: Rollout) -> list[Floats]:
 
 ESTIMATOR = Estimator(
     name="reward",
-    help="each token's own placed reward, without a baseline",
+    help="the reward placed on each token itself, without a baseline",
     assign=placed_rewards,
     per="token",
     variants=(Variant(options={}, error=0.40, turned=0.36),),

@@ -29,7 +29,7 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
 
 ESTIMATOR = Estimator(
     name="trial",
-    help="what is still to be earned in the whole trial: later episodes pay for exploring",
+    help="the rewards still to come in the whole trial, so later episodes reward exploring",
     assign=trial,
     variants=(Variant(options={}, error=0.0, turned=0.0),),
 )
