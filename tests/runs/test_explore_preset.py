@@ -6,9 +6,10 @@ import re
 import pytest
 
 from agentsgym.cli.tables import summary_table
-from agentsgym.runs import Progress, load_config, train_run
+from agentsgym.runs import load_config, train_run
 from agentsgym.runs.files import RunDirectory, read_rollouts
 from agentsgym.runs.warm_start import new_model
+from workplace import Notes
 
 SMALL = {"warm_start.steps": 2, "warm_start.games_per_round": 64, "warm_start.tokenizer_games": 64}
 
@@ -59,7 +60,9 @@ def test_explore_many_imitates_longer_trials_than_it_trains_on(tmp_path):
     given = {**SMALL, "signal_check": False, "eval.rollouts": 16, "train.max_steps": 2}
     given |= {"train.per_device_train_batch_size": 16, "train.eval_steps": 1}
     config = load_config("explore-many", {**given, "output_dir": str(tmp_path)})
-    made = new_model(config, Progress())
+    notes = Notes()
+    made = new_model(config, notes)
+    assert "plays 64 games for the tokenizer" in notes.notes[0]
     assert {len(game.episodes) for game in made.games} == {4}
     train_run(config)
     rollouts = [*read_rollouts(tmp_path, "train"), *read_rollouts(tmp_path, "after")]

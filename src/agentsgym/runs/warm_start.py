@@ -64,6 +64,10 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     settings = warm_start_of(config)
     env, teacher = _games(config, settings, {})
     first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
+    progress.note(
+        f"before its first update the warm start plays {config.warm_start.tokenizer_games:,} games "
+        "for the tokenizer, and more to compare players"
+    )
     made = warm_start(
         env, teacher, config.warm_start, settings.seed, first=first, progress=progress.warm_start
     )
