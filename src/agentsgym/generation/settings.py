@@ -69,8 +69,8 @@ class EngineSettings(Section):
     )
     capacity: Count | None = Field(
         default=None,
-        description="Number of rollouts that are sampled concurrently; None: 256 in training, 64 "
-        "otherwise, 16 with a chat endpoint.",
+        description="Rollouts sampled concurrently; None: 256 in training, 64 otherwise, 16 with a "
+        "chat endpoint.",
     )
     cache_gib: float | None = Field(
         default=None,
@@ -82,8 +82,7 @@ class EngineSettings(Section):
         default=0,
         ge=0,
         le=MOST_SERVERS,
-        description="Number of servers that the run starts on this machine, one on each GPU "
-        "without a training process.",
+        description="Servers to start on this machine, one on each GPU without a training process.",
     )
     command: Text | None = Field(
         default=None,

@@ -130,10 +130,10 @@ class WarmStartSettings(Section):
     env_config: dict[str, Any] = Field(default_factory=dict)
     """Changes to `env_config` for the games that a new model imitates."""
     first_steps: CountOrZero = 0
-    """Number of updates at the start that train a new model on easier games
+    """Updates at the start that train a new model on easier games
     (`first_env_config`)."""
     first_env_config: dict[str, Any] = Field(default_factory=dict)
-    """Changes to `env_config` for the games of these first updates."""
+    """Changes to `env_config` for these easier games."""
 
     games: Count = 256
     """Maximum number of games that a pretrained model imitates."""
@@ -142,7 +142,7 @@ class WarmStartSettings(Section):
     min_reward: float | None = None
     """Games that earn less are not imitated."""
     probe_tasks: CountOrZero = 8
-    """Number of training tasks on which the model plays a group of games before and after the warm
+    """Training tasks on which the model plays a group of games before and after the warm
     start."""
     run: str | None = None
     """Directory of the run whose games are imitated, for the source rollouts."""
@@ -157,9 +157,9 @@ class WarmStartSettings(Section):
     """Longest text that a token of a new model may span: a line, or a word or sign. With phrases,
     each fixed phrase of the game is also one token."""
     tokenizer_games: Count = 2000
-    """Number of games whose text trains a new model's tokenizer."""
+    """Games whose text trains a new model's tokenizer."""
     games_per_round: Count = 1920
-    """Number of games that are played in a round; a new model then imitates them `epochs` times."""
+    """Games per round; a new model imitates each round `epochs` times."""
     final_action_weight: NotNegative = 1.0
     """Loss weight of each episode's last action; falls to 1 over the first half of the updates."""
     vocab_size: Count = 2048
@@ -182,13 +182,13 @@ class WarmStartSettings(Section):
     batch_size: Count | None = None
     """Rows per update. None: 96 for a new model, 16 for a pretrained model."""
     max_tokens_per_forward: Count | None = None
-    """Maximum number of tokens, with padding, in a forward pass; affects memory, not the result.
+    """Maximum number of padded tokens in a forward pass; affects memory, not the result.
     None: 1024 for a new model, 4096 for a pretrained model."""
     learning_rate: NotNegative | None = None
     """Maximum learning rate. None: 3e-3 for a new model, 2e-4 for adapters, 2e-5 for other
     weights."""
     warmup_steps: CountOrZero | None = None
-    """Number of updates over which the learning rate rises. None: 50 for a new model, a twentieth
+    """Updates over which the learning rate rises. None: 50 for a new model, a twentieth
     of all updates for a pretrained model."""
     final_lr: Share = 0.02
     """Final learning rate as a share of the maximum."""
