@@ -1,4 +1,4 @@
-"""Numbers in tables are whole however narrow the terminal; texts wrap."""
+"""Numbers in tables are whole however narrow the terminal, shares are percentages; texts wrap."""
 
 import pytest
 
@@ -50,3 +50,14 @@ def test_names_wrap_where_the_numbers_leave_them_room(capsys, monkeypatch):
     result = Comparison(64, 8, 0, win_rate=LOSS, reward=LOSS)
     text = printed(comparison_table(*NAMES, result, "compared"), 80, capsys, monkeypatch)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_only_what_counts_actions_is_a_percentage(capsys, monkeypatch):
+    metrics = {"bits": 0.106, "informing": 0.022, "malformed": 0.978}
+    text = printed(evaluation_table("m", "e", figures(metrics=metrics)), 80, capsys, monkeypatch)
+    values = {line.split("│")[1].strip(): line.split("│")[2].strip()
+              for line in text.splitlines() if "per action" in line}  # fmt: skip
+    assert values == {
+        "bits, per action": "0.106", "informing, per action": "2.2%",
+        "malformed, per action": "97.8%",
+    }  # fmt: skip

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from agentsgym.cli.console import shown
 from agentsgym.evaluation import Comparison, Difference, Evaluation, Passes
+from agentsgym.evaluation.metrics import INFORMING, PER_STEP
 from agentsgym.runs.files import Summary
 from agentsgym.types.text import plain
 
@@ -95,7 +96,7 @@ def _metric_lines(evaluations: list[Evaluation]) -> list[Line]:
     for name in names:
         values = [figures.metrics.get(name) for figures in evaluations]
         if any(values):
-            form = share if max(value or 0.0 for value in values) <= 1.0 else number
+            form = share if name in (*PER_STEP, *INFORMING) else number
             lines.append((shown(f"{name}, per action"), [form(value) for value in values]))
     return lines
 
