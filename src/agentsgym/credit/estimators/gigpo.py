@@ -83,7 +83,7 @@ def group_keys(table: StepTable) -> Keys:
 
 ESTIMATOR = Estimator(
     name="gigpo",
-    help="the final reward, and a step's return minus the mean of others in the same state",
+    help='"rloo" averaged with a step\'s return minus the mean of others in the same state',
     assign=gigpo,
     variants=(
         Variant(options={}, error=0.0, turned=0.0),
