@@ -115,13 +115,14 @@ class TrainSettings(Section):
     sampler_correction: Literal["truncate", "none"] = setting(
         "truncate",
         "Correction for an engine whose probabilities differ from the trainer's: 'truncate' "
-        "multiplies each token's loss by trainer / engine, at most `sampler_cap`.",
+        "multiplies each token's loss by the trainer's probability divided by the engine's, at "
+        "most `sampler_cap`.",
     )
     sampler_cap: Positive = setting(2.0, "Largest factor.")
     off_policy_masks: Bounds = setting(
         dict,
-        "Masks with bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON of them; a mask "
-        "removes tokens whose probability is far from the sampler's from the policy loss "
+        "Masks of the policy loss with bounds, such as `{icepop: [0.5, 5.0], dppo: 0.2}`, or JSON "
+        "of them; a mask excludes tokens whose probability is far from the sampler's "
         "(docs/credit-reference.md).",
     )
     train_truncated_actions: bool = setting(

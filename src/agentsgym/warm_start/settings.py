@@ -67,7 +67,7 @@ _LEAST_INDUCTION_WIDTH = 8
 
 
 class TinySettings(Section):
-    """Shape of the tiny model: about 0.45 M parameters by default, with 950 tokens.
+    """Shape of the tiny model: about 0.45 M parameters by default and 950 tokens in the vocabulary.
 
     With transformers' default `initializer_range`, 0.02, the model learns several times slower.
     Raises ValueError if `heads` or `head_size` is too small for the induction heads.
@@ -154,7 +154,7 @@ class WarmStartSettings(Section):
     """Maximum number of tokens in an endpoint's answer."""
 
     tokenizer: Pieces = "lines"
-    """Longest text that a token of a new model may span: a line, or a word or sign. With phrases,
+    """Longest text that a token of a new model may span: a line, or a word or symbol. With phrases,
     each fixed phrase of the game is also one token."""
     tokenizer_games: Count = 2000
     """Games whose text trains a new model's tokenizer."""
