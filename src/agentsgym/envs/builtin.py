@@ -44,7 +44,7 @@ BUILTIN = table(
     BuiltinEnv(
         name="Bandit",
         path="agentsgym.envs.bandit.BanditEnv",
-        help="Pull one of several arms, again and again; each wins with a probability of its own.",
+        help="Pull one of several arms, again and again; each arm wins with its own probability.",
         page="small-games",
     ),
     BuiltinEnv(
@@ -62,13 +62,13 @@ BUILTIN = table(
     BuiltinEnv(
         name="Explore",
         path="agentsgym.envs.exploration.env.ExploreEnv",
-        help="Find what is hidden by looking, which earns nothing, then use it, which is paid.",
+        help="Find out what is hidden by looking, which earns nothing; then use it for a reward.",
         page="explore",
     ),
     BuiltinEnv(
         name="ExploreMany",
         path="agentsgym.envs.exploration.many.ExploreManyEnv",
-        help="Explore's games in many families, each task in a language of its own.",
+        help="Games like Explore's from many families; each task has its own language.",
         page="explore",
     ),
     BuiltinEnv(
