@@ -69,6 +69,8 @@ def agentsgym_knows(words):
     """The command and each of its options."""
     from agentsgym.cli.app import loaded
 
+    if words[0] == "--help" or words[0].isupper():  # of all commands, or of any
+        return
     command = loaded(words[0])
     known = {"--help", "--debug", *(o for p in command.params for o in p.opts)}
     known |= {o for p in command.params for o in p.secondary_opts}

@@ -273,6 +273,7 @@ def test_a_call_whose_client_left_before_the_episode_ended_logs_no_error(caplog)
             time.sleep(0.1)
             pool.submit(leave, client).result()
             first.result()
+        return 1.0  # where the call left before the server knew of it
 
     rollout = played(play, "Go.", delay=0.6, max_steps_per_episode=1)
     assert rows_of(rollout) == [("episode", ["Go."])]
