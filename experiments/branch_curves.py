@@ -2,13 +2,14 @@
 
     python experiments/branch_curves.py ENV [--seed N] [--report]
 
-An environment and its recipe are those of the board (`credit_board.RECIPES`), with a budget of
-`ENV_STEPS` environment steps, repeated ones included. Each seed has a warm start of its own, from
-which all estimators of that seed begin; it stays in the benchmarks' cache. In Twenty Questions all
-seeds begin with the package's trained model. The curve of a run has for each update the actions of
-the policy, the steps that branches repeated, the mean reward, and the CPU seconds of one thread,
-which in the first update include the trainer's construction. Results are kept in
-docs/results/branch-curves.json, and a run that is there is not made again.
+An environment and its recipe are those of the board (`credit_board.RECIPES`), or the four games of
+textworld_credit.py, with a budget of `ENV_STEPS` environment steps, repeated ones included. Each
+seed has a warm start of its own, from which all estimators of that seed begin; it stays in the
+benchmarks' cache. In Twenty Questions all seeds begin with the package's trained model. The curve
+of a run has for each update the actions of the policy, the steps that branches repeated, the mean
+reward, and the CPU seconds of one thread, which in the first update include the trainer's
+construction. Results are kept in docs/results/branch-curves.json, and a run that is there is not
+made again.
 
 The mean reward is that of the trunks; a trunk that goes on after the action that its branch
 replaces is averaged with it. So it is unbiased: rollouts that are played in place of the branch of
@@ -20,10 +21,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import credit_board as board
 import numpy as np
+import textworld_credit
 import torch
 import transformers
 from explore_runs import Store
@@ -31,7 +34,16 @@ from explore_runs import Store
 from agentsgym.types import Rollout
 
 BRANCH, OTHERS = "branch", ("rloo", "step_return", "trial")
-ENV_STEPS: Mapping[str, int] = {"Mastermind": 16_000, "TwentyQuestions": 16_000}
+ENV_STEPS: Mapping[str, int] = {"Mastermind": 16_000, "TwentyQuestions": 16_000, "TextWorld": 2_000}
+TEXTWORLD = board.Recipe(
+    textworld_credit.GAME,
+    env_steps=2_000,
+    rollouts=32,
+    group=8,
+    learning_rate=1e-3,
+    action_tokens=12,
+    eval_episodes=32,
+)
 AXES = ("environment steps", "actions", "seconds")
 STORE = Store(board.RESULTS / "branch-curves.json")
 
@@ -75,10 +87,19 @@ def mean_reward(rollouts: Sequence[Rollout], size: int) -> float:
     return float(np.mean(means))
 
 
+def start_of(cell: board.Cell) -> Path:
+    """The folder of the weights that a run begins with."""
+    cache = board.common.CACHE / "branch-curves" / f"seed-{cell.seed}"
+    if cell.env != "TextWorld":
+        return board.start_of(cell.env, cache, cell.seed)
+    if not (cache / cell.env / "tokenizer.json").exists():
+        textworld_credit.make_start(cache / cell.env, cell.seed)
+    return cache / cell.env
+
+
 def run(cell: board.Cell) -> dict[str, Any]:
     """One run: its curve, and the held-out score at the end."""
-    cache = board.common.CACHE / "branch-curves" / f"seed-{cell.seed}"
-    model, tokenizer = board.load(board.start_of(cell.env, cache, cell.seed))
+    model, tokenizer = board.load(start_of(cell))
     start = board.measure(cell, model, tokenizer, quick=False)
     torch.manual_seed(cell.seed)
     budget = Curve(ENV_STEPS[cell.env], 2 if cell.estimator == BRANCH else 1)
@@ -146,6 +167,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only print the table")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    board.RECIPES = {**board.RECIPES, "TextWorld": TEXTWORLD}
     transformers.utils.logging.disable_progress_bar()
     for seed in () if args.report else args.seed or range(board.SEEDS):
         for name in (BRANCH, *OTHERS):

@@ -55,9 +55,9 @@ TRAIN = {
 class Careless:
     """Gives the walkthrough's next command with probability 0.3, otherwise any admissible one."""
 
-    def __init__(self, plans: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, plans: Mapping[str, Sequence[str]], seed: int) -> None:
         self.plans = plans
-        self.rng = np.random.default_rng(0)
+        self.rng = np.random.default_rng(seed)
 
     def get_action(self, messages: Sequence[Any], done: int | None) -> tuple[str, int]:
         """A command; `done` is how many of the walkthrough's were given."""
@@ -69,18 +69,20 @@ class Careless:
         return listed[self.rng.integers(len(listed))], done
 
 
-def make_start(folder: Path) -> None:
+def make_start(folder: Path, seed: int = 0) -> None:
     """Save the model that imitated the careless player, and its tokenizer."""
     env: Any = make("TextWorld", None, GAME)
     tasks = [row["task_data"] for row in env.get_train_dataset()]
     plans = {env._format_prompt(env.begin(task), 0): env.walkthrough(task) for task in tasks}
-    games = env.run_trial(tasks, Careless(plans), 32).rollouts
+    games = env.run_trial(tasks, Careless(plans, seed), 32).rollouts
     steps = [step for game in games for step in game.steps]
     texts = [text for step in steps for text in (step.observation, step.action)]
     tokenizer = build_tokenizer(texts, 2048, max_token_length=200, pieces="lines")
-    model = build_model(tokenizer, TinySettings(hidden_size=96, intermediate_size=192))
+    model = build_model(tokenizer, TinySettings(hidden_size=96, intermediate_size=192), seed)
     told = env.with_tokenizer(tokenizer)
-    lessons = make_lessons(told.run_trial(tasks, Careless(plans), 32).rollouts, told.codec, 0.0)
+    lessons = make_lessons(
+        told.run_trial(tasks, Careless(plans, seed), 32).rollouts, told.codec, 0.0
+    )
     settings = WarmStartSettings(epochs=12, learning_rate=3e-3)
     fit(model, lessons, settings, pad_id=tokenizer.pad_token_id)
     model.save_pretrained(folder)
