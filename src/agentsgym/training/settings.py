@@ -69,8 +69,8 @@ Bounds = Annotated[dict[str, _Numbers] | str | None, BeforeValidator(_from_json)
 
 
 class RaySettings(Section):
-    """The `ray` section: actors of a Ray cluster play this process's training rollouts, with the
-    servers in `engine.urls` (docs/distributed.md)."""
+    """Actors of a Ray cluster play this process's training rollouts, using the servers in
+    `engine.urls` (docs/distributed.md)."""
 
     workers: int = Field(
         default=0,

@@ -32,8 +32,8 @@ _ROW_GROUP = 1 << 19
 
 
 class KeepRollouts(Section):
-    """Which training rollouts stay on disk: by default all. Evaluations, the games of a warm
-    start and the newest generation are always kept."""
+    """These settings choose the training rollouts that stay on disk. By default all stay.
+    Evaluations, the games of a warm start and the newest generation are always kept."""
 
     last: Count | None = Field(default=None, description="Number of newest generations to keep.")
     every: Count | None = Field(
