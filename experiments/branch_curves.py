@@ -37,7 +37,7 @@ BRANCH, OTHERS = "branch", ("rloo", "step_return", "trial")
 ENV_STEPS: Mapping[str, int] = {"Mastermind": 16_000, "TwentyQuestions": 16_000, "TextWorld": 2_000}
 TEXTWORLD = board.Recipe(
     textworld_credit.GAME,
-    env_steps=2_000,
+    env_steps=ENV_STEPS["TextWorld"],
     rollouts=32,
     group=8,
     learning_rate=1e-3,
@@ -130,7 +130,7 @@ def axes_of(curve: Any) -> Any:
 
 
 def report(env: str) -> str:
-    """The figures of `branch`, and those of the others less those of `branch`, seed by seed."""
+    """The figures of `branch`, and what they are over those of the others, seed by seed."""
     runs = [dict(r) for r in STORE.read() if r["env"] == env]
     limits = np.min([axes_of(np.array(r["curve"])).sum(axis=1) for r in runs], axis=0)
     for r in runs:
@@ -154,7 +154,7 @@ def report(env: str) -> str:
 
 
 def shown(apart: Sequence[float]) -> str:
-    """Whether the interval of these differences has zero."""
+    """A remark if the interval of these differences has zero; empty otherwise."""
     is_shown = len(apart) > 1 and abs(float(np.mean(apart))) > board.half_width(apart)
     return "" if is_shown else " (no difference shown)"
 

@@ -69,7 +69,7 @@ def agentsgym_knows(words):
     """The command and each of its options."""
     from agentsgym.cli.app import loaded
 
-    if words[0] == "--help" or words[0].isupper():  # of all commands, or of any
+    if words in (["--help"], ["COMMAND", "--help"]):
         return
     command = loaded(words[0])
     known = {"--help", "--debug", *(o for p in command.params for o in p.opts)}

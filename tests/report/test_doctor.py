@@ -242,25 +242,26 @@ def test_suggested_commands_hold_nothing_that_a_stranger_wrote():
 
 
 @pytest.mark.parametrize(
-    ("lost", "reward", "named"),
+    ("groups", "mixed", "reward", "named"),
     [
-        (lambda index: 0.0, 0.75, {"no_signal"}),  # a group that is lost has nothing to compare
-        (lambda index: float(index == 0), 0.75, set()),
-        (lambda index: 0.0, 0.95, set()),  # solved, of a reference of 1
+        (4, 0, 0.75, {"no_signal"}),
+        (4, 1, 0.75, set()),  # half of the groups that are not won have something to compare
+        (6, 0, 0.75, set()),  # a sixth of the groups
+        (4, 0, 0.95, set()),  # solved, of a reference of 1
     ],
 )
 def test_few_groups_without_signal_are_named_where_hardly_others_are_left(
-    tmp_path, lost, reward, named
+    tmp_path, groups, mixed, reward, named
 ):
-    """Of four groups three are won by all, before 90 % of the best reward is earned."""
+    """One group is lost by all, `mixed` are won by one of four, the others by all."""
 
     def made(group, index):
-        won = 1.0 if group else lost(index)
+        won = float(group > mixed or (group > 0 and index == 0))
         actions = (f"Is it {group}?", f"[{index}]")
         return play(group, index, actions, reward=won, win=won == 1)
 
     line = changed(reward=lambda s: reward - (STEPS - s) / 100, win_rate=reward)
-    root = write_run(tmp_path, line, games(made))
+    root = write_run(tmp_path, line, games(made, groups))
     assert {one.fault for one in faults_in(root)} == named
 
 

@@ -23,6 +23,7 @@ _LEAST_CREDITED = 0.01
 # Baselines make signs differ: even one winner in 16 leaves 6 % of one sign.
 _LEAST_ADVANTAGES, _MOST_OF_A_SIGN = 50, 0.99
 _ENOUGH_SIGNAL, _LARGER, _SIGNAL_OF_LARGER = 0.5, 16, 2 / 3
+# A run ended at 0.76 of the best play: 17 of 55 groups earned the same and too little, 38 were won.
 _MOST_WITHOUT_SIGNAL, _MOST_OF_UNLEARNED, _LEAST_UNLEARNED = 0.5, 0.9, 0.2
 
 
