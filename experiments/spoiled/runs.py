@@ -173,7 +173,7 @@ SPOILED: tuple[tuple[str, tuple[str, ...], Json, tuple[str, ...]], ...] = (
      ("lamp", "card", "number")),
     ("careless", ("observation_unused", "informing_vanishes"), env(uses=0.0), ("trial", "trial")),
     ("unlooking", ("informing_vanishes",), env(looks=0.03, uses=0.3), ("trial",)),
-    ("groups", ("groups_too_small",), train(num_generations=2, per_device_train_batch_size=4),
+    ("groups", ("no_signal",), train(num_generations=2, per_device_train_batch_size=4),
      ("lamp", "number")),
     ("short", ("episodes_too_short",), env(max_steps_per_episode=1), ("number", "walk")),
     ("short2", ("episodes_too_short",), env(max_steps_per_episode=2), ("walk",)),

@@ -132,15 +132,6 @@ def test_a_tokenizer_with_a_token_that_has_no_other_spelling_is_not_fit():
     assert "|" in report.check.forgeable and "forge" in report.problems[0]
 
 
-def test_texts_in_other_tokens_are_not_stable_unless_each_byte_is_a_token(chat_tokenizer):
-    merging = check_tokens(chat_tokenizer).stability
-    bytewise = check_tokens(tokenizer_for(CHATML)).stability
-    assert merging.changed == () and merging.kept < 1.0
-    assert bytewise.changed == () and bytewise.kept == 1.0
-    spaced = check_tokens(tokenizer_for(CHATML, None, True, True)).stability
-    assert spaced.changed
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

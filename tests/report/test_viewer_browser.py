@@ -82,6 +82,11 @@ def fill(driver, name, value):
     )
 
 
+def click(driver, selector):
+    """Click what matches first now: a list may be drawn anew between finding and clicking."""
+    driver.execute_script("document.querySelector(arguments[0]).click()", selector)
+
+
 def test_the_run(driver, page):
     open_page(driver, page)
     assert "25.0\u202f%" in texts(driver, "table.figures td")[2]
@@ -109,11 +114,11 @@ def test_filter_sort_and_search(driver, page):
     fill(driver, "set", "train")
     fill(driver, "group", "1")
     assert set(texts(driver, ".virtual-row .c-group")) == {"1"}
-    driver.find_element("css selector", "button.quiet").click()
+    click(driver, "button.quiet")
     fill(driver, "text", "[scout]")
     wait(driver, f"{count}.startsWith('8 of 36 rollouts')")  # the trials of step 0
     assert set(texts(driver, ".virtual-row .c-set")) == {"training 0"}
-    driver.find_element("css selector", "button.c-steps").click()
+    click(driver, "button.c-steps")
     steps = [int(text) for text in texts(driver, ".virtual-row .c-steps")]
     assert steps == sorted(steps, reverse=True) and len(set(steps)) == 2
     assert no_errors(driver)
@@ -122,7 +127,7 @@ def test_filter_sort_and_search(driver, page):
 def test_a_rollout_and_its_group(driver, page):
     open_page(driver, page, "#/rollouts")
     fill(driver, "set", "0 train-0")
-    driver.find_element("css selector", ".virtual-row").click()
+    click(driver, ".virtual-row")
     wait(driver, "return document.querySelector('.conversation') !== null")
     titles = texts(driver, ".episode > h3")
     assert "Episode 1 (free shot: not scored)" in titles[0] and "Episode 2" in titles[1]
@@ -135,7 +140,7 @@ def test_a_rollout_and_its_group(driver, page):
     fill(driver, "estimator", "grpo")
     wait(driver, "return document.querySelector('.turn.action').textContent.includes('grpo +')")
     assert "answer: no · remaining: 12" in texts(driver, ".notes")[0]
-    driver.find_element("css selector", ".member:nth-of-type(2)").click()
+    click(driver, ".member:nth-of-type(2)")
     wait(driver, "return document.querySelector('h2').textContent.endsWith('rollout 1')")
     go(driver, "#/rollout/0/train-0/1/group")
     wait(driver, "return document.querySelectorAll('.column').length === 4")
@@ -311,7 +316,7 @@ def test_hostile_texts_run_nothing_and_ask_for_nothing(driver, tmp_path):
     go(driver, f"#/rollout/0/{set_id}/7")  # the action of a megabyte
     wait(driver, "return document.querySelector('.turn.action button') !== null")
     assert len(texts(driver, ".turn.action .text")[0]) < 10_000
-    driver.find_element("css selector", ".turn.action button").click()
+    click(driver, ".turn.action button")
     assert len(texts(driver, ".turn.action .text")[0]) == 8 << 17
     lazily = "return getComputedStyle(document.querySelector('.text-part')).contentVisibility"
     assert driver.execute_script(lazily) == "auto"  # else the browser lays out all of it, seconds

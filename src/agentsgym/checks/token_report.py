@@ -117,16 +117,6 @@ def _break(before: Row, row: Row, tokenizer: Tokenizer) -> RowBreak:
 
 
 @dataclass(frozen=True, slots=True)
-class Stability:
-    """`changed` has the sample texts that are another text after encoding and decoding. `kept` is
-    the share of samples, texts in other tokens than the tokenizer's own, that encode to the sampled
-    tokens again."""
-
-    changed: tuple[str, ...]
-    kept: float
-
-
-@dataclass(frozen=True, slots=True)
 class TokenReport:
     """What is recorded of conversations with a tokenizer.
 
@@ -138,7 +128,6 @@ class TokenReport:
     check: TokenCheck
     calls: CallCheck
     conversations: tuple[RecordedTalk, ...]
-    stability: Stability
 
     @property
     def append_only(self) -> bool:
@@ -192,7 +181,6 @@ class TokenReport:
             "control tokens": f"a text can forge {', '.join(check.forgeable)}"
             if check.forgeable
             else apart,
-            "decode, encode": self._stability(),
             "verdict": self._verdict(),
         }
         first, *rest = [(topic, str(text)) for topic, text in findings.items() if text]
@@ -211,16 +199,6 @@ class TokenReport:
             else "call, result and next call stay one row"
         )
         return f"as in {calls.families}; {count} read as it was written; {rows}"
-
-    def _stability(self) -> str:
-        kept, changed = self.stability.kept, self.stability.changed
-        text = (
-            f"another text comes back, for instance of {changed[0]!r}"
-            if changed
-            else ("the text comes back")
-        )
-        rest = "" if kept == 1.0 else "; where they carry loss, sampled tokens stay"
-        return f"{text}; {kept:.0%} of the samples encode to the sampled tokens again{rest}"
 
     def _verdict(self) -> str:
         if self.problems:

@@ -1,13 +1,12 @@
 """check_tokens: what the library records of conversations with a tokenizer."""
 
 import functools
-import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentsgym.checks.playing import ActionChoice, play_in_turn, random_player
-from agentsgym.checks.token_report import RecordedTalk, Stability, TokenReport, recorded
+from agentsgym.checks.token_report import RecordedTalk, TokenReport, recorded
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.runs.models import builtin_folder
@@ -27,15 +26,6 @@ OBSERVATIONS = (
 ANSWERS = ("A mouse, maybe?", "Then it is a horse.", "It can, a little.", "I would say: a cow.")
 _WAYS = ((False, "plain answers"), (True, "answers that think"))
 _TAIL = 16  # tokens of a prompt in which its end is looked for
-_TEXTS = (
-    "Is it an animal?",
-    "I don't know. [apple]",
-    "  two spaces, 3.14 + 2 = 5.14 ",
-    "a line\n\nand another\n",
-    "Ein Vögelchen – “naïve” 日本 🙂",
-    "x = f(y) if y > 0 else None  # why not",
-)
-_CUTS = 10
 
 
 class ScriptedTalk(MultistepEnv):
@@ -118,7 +108,6 @@ def check_tokens(
         check=inspect_tokenizer(tokenizer, options),
         calls=inspect_calls(tokenizer, options),
         conversations=(*_talks(tokenizer, options), *played, *_variants(tokenizer, options)),
-        stability=stability(tokenizer),
     )
 
 
@@ -152,27 +141,6 @@ def _play(name: str, env: MultistepEnv, task: Any, speaker: Speaker) -> Iterator
     (rollout,) = play_in_turn(env, [task], speaker)
     if not (speaker.thinks and speaker.muted):
         yield recorded(name, env, rollout, speaker.sampled)
-
-
-def stability(tokenizer: Tokenizer) -> Stability:
-    """Encode and decode sample texts, whole and cut into pieces at random places (always the same
-    ones): a model may sample a text in any tokens that spell it."""
-    rng = random.Random(0)
-    samples = [_in_pieces(tokenizer, text, rng) for text in _TEXTS for _ in range(_CUTS)]
-    kept = [_encode(tokenizer, tokenizer.decode(ids)) == ids for ids in samples]
-    return Stability(
-        tuple(text for text in _TEXTS if tokenizer.decode(_encode(tokenizer, text)) != text),
-        sum(kept) / max(1, len(kept)),
-    )
-
-
-def _in_pieces(tokenizer: Tokenizer, text: str, rng: random.Random) -> list[int]:
-    cut = rng.randrange(1, len(text))
-    return _encode(tokenizer, text[:cut]) + _encode(tokenizer, text[cut:])
-
-
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=False))
 
 
 @functools.cache

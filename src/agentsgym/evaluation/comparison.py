@@ -4,7 +4,7 @@ import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentsgym.evaluation.evaluate import default_cluster
+from agentsgym.evaluation.evaluate import cluster_of
 from agentsgym.evaluation.intervals import Interval, cluster_mean, spread_interval, t_quantile
 from agentsgym.evaluation.metrics import mean, record, reported_wins
 from agentsgym.types import Rollout
@@ -54,8 +54,8 @@ def compare(first: Sequence[Rollout], second: Sequence[Rollout]) -> Comparison:
     (`cluster_mean`); so they hold for few tasks and for several rollouts per task. Raises
     ValueError if the rollouts were not played on the same tasks.
     """
-    pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
-    if len(pairs) != len(first) or any(_request(a) != _request(b) for a, b in pairs):
+    pairs = list(zip(first, second, strict=False))
+    if len(first) != len(second) or any(_request(a) != _request(b) for a, b in pairs):
         raise ValueError(
             "the two sides did not play the same tasks in the same order and cannot be compared"
         )
@@ -64,12 +64,12 @@ def compare(first: Sequence[Rollout], second: Sequence[Rollout]) -> Comparison:
 
 def _request(rollout: Rollout) -> Hashable:
     """What a rollout was asked to play, apart from the noise."""
-    return rollout.env_class_path, rollout.group, rollout.index, default_cluster(rollout.task_data)
+    return cluster_of(rollout), rollout.group, rollout.index
 
 
 def _compare(pairs: Sequence[Pair]) -> Comparison:
     live = [(a, b) for a, b in pairs if not a.failed and not b.failed]
-    keys = [(a.env_class_path, default_cluster(a.task_data)) for a, _ in live]
+    keys = [cluster_of(a) for a, _ in live]
     paths = sorted({a.env_class_path for a, _ in pairs})
     return Comparison(
         pairs=len(live),

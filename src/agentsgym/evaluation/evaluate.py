@@ -31,7 +31,6 @@ from agentsgym.types import (
     session_seed,
 )
 from agentsgym.types.foreign import checked_number
-from agentsgym.types.rows import Ints
 from agentsgym.types.text import finite, named_error, short_repr
 
 logger = logging.getLogger(__name__)
@@ -60,8 +59,17 @@ def default_cluster(task_data: Mapping[str, Any]) -> str:
         return "what cannot be written"
 
 
+def cluster_of(rollout: Rollout) -> tuple[str, str]:
+    """The cluster of a rollout's task: its environment, and `default_cluster`."""
+    return rollout.env_class_path, default_cluster(rollout.task_data)
+
+
 def select(
-    rows: Sequence[Mapping[str, Any]], count: int, *, seed: int = 0, cluster: Cluster
+    rows: Sequence[Mapping[str, Any]],
+    count: int,
+    *,
+    seed: int = 0,
+    cluster: Cluster = default_cluster,
 ) -> list[int]:
     """Indices of `count` rows, drawn without replacement and spread evenly over the clusters.
 
@@ -69,11 +77,15 @@ def select(
     `count` rows, all are returned in their order. Of more than 100,000 rows, 10,000 or `count` that
     are drawn at random are looked at.
     """
-    size = len(rows)
+    size, rng = len(rows), np.random.default_rng(seed)
     if size <= count:
         return list(range(size))
+    if size > _MOST_SEEN:
+        drawn = rng.choice(size, min(size, max(_SEEN_OF_LARGE, count)), replace=False)
+    else:
+        drawn = rng.permutation(size)
     members: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for index in _random_indices(size, count, np.random.default_rng(seed)).tolist():
+    for index in drawn.tolist():
         row = check_row(rows[index], index)
         members[row["env_class_path"], cluster(row["task_data"])].append(index)
     rounds = [
@@ -82,13 +94,6 @@ def select(
         for turn, index in enumerate(indices)
     ]
     return sorted(index for _, _, index in sorted(rounds)[:count])
-
-
-def _random_indices(size: int, count: int, rng: np.random.Generator) -> Ints:
-    """The rows that `select` looks at, in the order in which it does."""
-    if size <= _MOST_SEEN:
-        return rng.permutation(size)
-    return rng.choice(size, min(size, max(_SEEN_OF_LARGE, count)), replace=False)
 
 
 def rollout_requests(
@@ -263,22 +268,21 @@ def assess(
     rollouts: Sequence[Rollout],
     references: Sequence[float | None] | None = None,
     *,
-    cluster: Cluster = default_cluster,
     seed: int = 0,
 ) -> Evaluation:
     """The figures of rollouts that are already played; `references` has one score for each."""
-    scores = list(references or [None] * len(rollouts))
-    return _assess(list(zip(rollouts, scores, strict=True)), cluster, seed)
+    scores = references or [None] * len(rollouts)
+    return _assess(list(zip(rollouts, scores, strict=True)), seed)
 
 
 Scored = tuple[Rollout, float | None]
 """A rollout and its reference score."""
 
 
-def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation:
+def _assess(played: Sequence[Scored], seed: int) -> Evaluation:
     pairs = [(rollout, score) for rollout, score in played if not rollout.failed]
     live = [rollout for rollout, _ in pairs]
-    keys = [_key(rollout, cluster) for rollout in live]
+    keys = list(map(cluster_of, live))
     records = [record(rollout) for rollout in live]
     rewards = [one.reward for one in records]
     wins = [(w, key) for w, key in zip(reported_wins(records), keys, strict=True) if w is not None]
@@ -288,7 +292,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
     return Evaluation(
         rollouts=len(played),
         tasks=len({rollout.group for rollout, _ in played}),
-        clusters=len({_key(rollout, cluster) for rollout, _ in played}),
+        clusters=len({cluster_of(rollout) for rollout, _ in played}),
         failures=len(played) - len(live),
         win_rate=mean([win for win, _ in wins]) if wins else None,
         ci95=rate_interval(*zip(*wins, strict=True), seed=seed) if wins else None,
@@ -300,9 +304,7 @@ def _assess(played: Sequence[Scored], cluster: Cluster, seed: int) -> Evaluation
         metrics=step_means(records),
         stop_reasons=dict(Counter(reason for one in records for reason in one.stop_reasons)),
         trial=trial_means(records),
-        environments={
-            path: _assess(part, cluster, seed) for path, part in parts.items() if len(parts) > 1
-        },
+        environments={path: _assess(part, seed) for path, part in parts.items() if len(parts) > 1},
     )
 
 
@@ -321,10 +323,6 @@ def _reference(pairs: Sequence[Scored]) -> tuple[float | None, float | None]:
         return None, None
     reference = mean([score for score, _ in known])
     return finite(reference), finite(reference - mean([reward for _, reward in known]))
-
-
-def _key(rollout: Rollout, cluster: Cluster) -> tuple[str, str]:
-    return rollout.env_class_path, cluster(rollout.task_data)
 
 
 # -- the value of information ----------------------------------------------------------------------

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from agentsgym.evaluation.evaluate import default_cluster
+from agentsgym.evaluation.evaluate import cluster_of
 from agentsgym.evaluation.intervals import Interval, rate_interval
 from agentsgym.evaluation.metrics import mean, record, reported_wins
 from agentsgym.types import Rollout
@@ -54,8 +54,7 @@ def _tasks(rollouts: Sequence[Rollout]) -> list[Task]:
     tasks: dict[int, Task] = {}
     for rollout, win in zip(rollouts, reported_wins([record(r) for r in rollouts]), strict=True):
         if win is not None:
-            key = rollout.env_class_path, default_cluster(rollout.task_data)
-            wins, played, _ = tasks.get(rollout.group, (0, 0, key))
+            wins, played, key = tasks.get(rollout.group, (0, 0, cluster_of(rollout)))
             tasks[rollout.group] = wins + (win == 1.0), played + 1, key
     return list(tasks.values())
 

@@ -183,7 +183,7 @@ class Source:
             return load_pieces(self.tokenizer, required=True)
         return load_pieces(find_tokenizer(self.directory, self.settings))
 
-    @property
+    @cached_property
     def settings(self) -> Mapping[str, Any]:
         """Its configuration; empty if it has none that can be read."""
         try:

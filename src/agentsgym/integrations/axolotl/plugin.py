@@ -12,7 +12,7 @@ from axolotl.utils.schemas.trl import TRLConfig
 from pydantic import BaseModel, Field
 
 from agentsgym.envs import ConfigError, make
-from agentsgym.evaluation import default_cluster, select
+from agentsgym.evaluation import select
 from agentsgym.runs.from_config import run_tasks
 from agentsgym.runs.models import model_place
 from agentsgym.runs.settings import DataSettings
@@ -102,7 +102,7 @@ class AxolotlSection(Section):
         files = DataSettings()
         train, held_out = run_tasks(env, files, "train"), run_tasks(env, files, "eval")
         if self.eval_tasks is not None:
-            rows = select(list(held_out), self.eval_tasks, seed=0, cluster=default_cluster)
+            rows = select(list(held_out), self.eval_tasks)
             held_out = held_out.select(rows)
         return train, held_out
 

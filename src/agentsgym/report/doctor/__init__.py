@@ -12,9 +12,15 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentsgym.evaluation.trends import Curve
-from agentsgym.report.doctor.evidence import Evidence, Fault, Signs, read_evidence, share
+from agentsgym.report.doctor.evidence import (
+    LOOK_AT,
+    Evidence,
+    Fault,
+    Signs,
+    read_evidence,
+    share,
+)
 from agentsgym.report.doctor.faults import actions, curves, rewards
-from agentsgym.report.doctor.looking import LOOK_AT
 from agentsgym.report.stored import Source
 from agentsgym.runs.sources import load_yaml
 from agentsgym.tokens.template import REWRITES
@@ -25,10 +31,9 @@ MOST_EXAMPLES = 4
 
 
 class Sign(Section):
-    """A metric (a pattern) with its limits, or a setting of the trainer; and what it says."""
+    """A metric (a pattern) with its limits, and what it says."""
 
-    metric: str = ""
-    setting: str = ""
+    metric: str
     above: float = float("-inf")
     below: float = float("inf")
     whole: bool = False
@@ -98,7 +103,7 @@ def _found(name: str, kind: FaultKind, evidence: Evidence) -> Fault | None:
     signs = _beyond(kind, evidence) if kind.signs else code and code(evidence)
     if signs is None:
         return None
-    also = [line for sign in kind.also for line in _said(sign, evidence)]
+    also = [line for sign in kind.also for _, line in sign.curves(evidence)]
     more = code(evidence) if code and kind.signs else ()
     return Fault(
         name,
@@ -118,15 +123,6 @@ def _beyond(kind: FaultKind, evidence: Evidence) -> Signs | None:
     sign, curve, _ = beyond[0]
     steps = (curve.whole if sign.whole else curve.recent).steps
     return Signs(tuple(line for *_, line in beyond), steps, LOOK_AT.get(kind.look_at))
-
-
-def _said(sign: Sign, evidence: Evidence) -> Iterator[str]:
-    if sign.setting:
-        value = evidence.setting(sign.setting)
-        if value is not None:
-            yield f"train.{sign.setting} is {value}"
-    else:
-        yield from (line for _, line in sign.curves(evidence))
 
 
 def _examples(signs: Signs, sets: Iterable[Any]) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from agentsgym.evaluation.metrics import record
 from agentsgym.evaluation.trends import Curve, Part
 from agentsgym.report.stored import Contents, Source, groups, spread
 from agentsgym.runs.evaluate import OPTIMAL
-from agentsgym.types import Rollout
+from agentsgym.types import Rollout, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +162,6 @@ class Evidence:
         env = self.config.get("env")
         return env if isinstance(env, str) and re.fullmatch(r"[\w./-]+", env) else "ENV"
 
-    def setting(self, name: str) -> Any:
-        """A value of the configuration's section `train`; None if it is not there."""
-        train = self.config.get("train")
-        return train.get(name) if isinstance(train, Mapping) else None
-
 
 def has_won(rollout: Rollout) -> bool | None:
     """Whether all its scored episodes were won; None if they report no wins."""
@@ -210,3 +205,38 @@ def _evaluations(overview: Mapping[str, Any]) -> dict[str, Evaluation]:
     figures = {name: summary.get(name) for name in ("before", "warm_started", "after")}
     figures["evaluation"] = saved.get("figures")
     return {name: Evaluation.model_validate(one) for name, one in figures.items() if one}
+
+
+# -- the rollouts of a set that show a fault -------------------------------------------------------
+
+
+LONGEST = 60
+"""Characters of an action that are shown."""
+
+
+def actions_of(rollouts: Iterable[Rollout]) -> Iterator[Step]:
+    """The actions of rollouts."""
+    return (step for r in rollouts for episode in r.episodes for step in episode.actions)
+
+
+def steps_of(sets: Sequence[Contents]) -> tuple[int, int]:
+    """The optimizer steps of generations, of which the newest is first."""
+    return sets[-1].of.step + 1, sets[0].of.step + 1
+
+
+def _most_rows(one: Contents) -> Iterable[Rollout]:
+    broken = [r for r in one.live if any(row.begins == "template" for row in r.rows)]
+    return sorted(broken, key=lambda rollout: -len(rollout.rows))
+
+
+LOOK_AT: Mapping[str, Callable[[Contents], Iterable[Rollout]]] = {
+    "failed": lambda one: (line.rollout for line in one.lines if line.rollout.failed),
+    "unread": lambda one: (r for r in one.live if any(step.unread for step in actions_of([r]))),
+    "truncated": lambda one: (
+        r for r in one.live if any(s.truncated for episode in r.episodes for s in episode.steps)
+    ),
+    # Those of which the viewer shows the trainer's numbers.
+    "recorded": lambda one: (r for r in one.live if r.session_id in one.records),
+    "most_rows": _most_rows,
+}
+"""By the words of `faults.yaml`."""

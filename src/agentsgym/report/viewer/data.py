@@ -13,8 +13,7 @@ from agentsgym.credit import ESTIMATORS
 from agentsgym.evaluation import Difference, assess, compare
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.credit import compare_credit
-from agentsgym.report.pieces import Pieces
-from agentsgym.report.stored import Effects, groups
+from agentsgym.report.stored import Contents, Effects, Source, groups
 from agentsgym.runs.files import StoredRollout
 from agentsgym.types import Episode, Rollout, Row, Step
 from agentsgym.types.reward_placement import per_token_rewards
@@ -31,7 +30,7 @@ _LONGEST_LABEL = 120
 _UNINTERESTING = ("seed",)
 
 
-def index_entry(line: StoredRollout, recorded: bool = False) -> Json:
+def index_entry(line: StoredRollout, recorded: bool) -> Json:
     """One rollout in the list. `key` is equal for equal tasks and numbers in the group, also in
     another run; `recorded` says whether the trainer's numbers are stored for its tokens."""
     rollout = line.rollout
@@ -100,34 +99,23 @@ def number(value: float) -> float | None:
 # -- one rollout -----------------------------------------------------------------------------------
 
 
-def block_data(
-    lines: Sequence[StoredRollout],
-    pieces: Pieces,
-    records: Mapping[str, TokenRecord],
-    estimator: str | None = None,
-    effects: Effects | None = None,
-) -> Json:
-    """A block of whole groups: the rollouts and the texts of their tokens. `estimator` is the one
-    that the run was trained with, and `effects` are what was measured of their actions."""
-    rollouts = [
-        one
-        for members in groups(lines)
-        for one in _group_data(members, records, estimator, effects or {})
-    ]
+def block_data(lines: Sequence[StoredRollout], source: Source, contents: Contents) -> Json:
+    """A block of whole groups of a set's contents: the rollouts and the texts of their tokens."""
     ids = [token for line in lines for row in line.rollout.rows for token in row.token_ids.tolist()]
-    texts = pieces.of(ids)
+    texts = source.pieces.of(ids)
     return {
-        "rollouts": rollouts,
+        "rollouts": [
+            one
+            for members in groups(lines)
+            for one in _group_data(members, source.estimator, contents)
+        ],
         "pieces": {str(token): text for token, text in texts.items()},
-        "special": sorted(pieces.special.intersection(texts)),
+        "special": sorted(source.pieces.special.intersection(texts)),
     }
 
 
 def _group_data(
-    members: Sequence[StoredRollout],
-    records: Mapping[str, TokenRecord],
-    estimator: str | None,
-    effects: Effects,
+    members: Sequence[StoredRollout], estimator: str | None, contents: Contents
 ) -> list[Json]:
     rollouts = [line.rollout for line in members]
     credit = group_credit(members, estimator) if members[0].phase == "train" else {}
@@ -135,8 +123,8 @@ def _group_data(
     entries = []
     for line in members:
         data = _rollout_data(line, credit.get(line.rollout.index, {}), anchors)
-        _add_effects(data, line.rollout.session_id, effects)
-        _add_record(data, line.rollout, records.get(line.rollout.session_id))
+        _add_effects(data, line.rollout.session_id, contents.effects)
+        _add_record(data, line.rollout, contents.records.get(line.rollout.session_id))
         entries.append(data)
     return entries
 

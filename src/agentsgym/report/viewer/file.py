@@ -119,8 +119,7 @@ def _pieces(
             address = f"{number}/{contents.of.id}"
             yield f"set/{address}", _list(one, parts)
             for place, lines in enumerate(parts):
-                known = contents.records, source.estimator, contents.effects
-                yield f"block/{address}/{place}", block_data(lines, source.pieces, *known)
+                yield f"block/{address}/{place}", block_data(lines, source, contents)
             if contents.of.phase != "train":
                 evaluations[address] = contents.lines
     for left, right in permutations(list(evaluations)[:_MOST_COMPARED], 2):
@@ -156,11 +155,11 @@ def _list(one: Chosen, parts: Sequence[Sequence[StoredRollout]]) -> Json:
     }
 
 
-def blocks(lines: Sequence[StoredRollout], size: int = BLOCK) -> list[list[StoredRollout]]:
-    """The lines in blocks of whole groups, of `size` rollouts or the group that exceeds it."""
+def blocks(lines: Sequence[StoredRollout]) -> list[list[StoredRollout]]:
+    """The lines in blocks of whole groups, of `BLOCK` rollouts or the group that exceeds it."""
     parts: list[list[StoredRollout]] = []
     for members in groups(lines):
-        if not parts or len(parts[-1]) + len(members) > size:
+        if not parts or len(parts[-1]) + len(members) > BLOCK:
             parts.append([])
         parts[-1].extend(members)
     return parts
@@ -213,28 +212,18 @@ def _hash(text: str) -> str:
 
 # -- its parts -------------------------------------------------------------------------------------
 
-_IMPORT = re.compile(r'^import \{(?P<names>[^}]*)\} from "\./(?P<module>\w+)\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
+_MODULES = (
+    *("text", "dom", "theme", "store", "virtual_list", "filters", "charts", "conversation"),
+    *("tokens", "tokens_view", "rollout_view", "rollouts_view", "run_view", "compare_view", "app"),
+)
+_IMPORT_OR_EXPORT = re.compile(r"^(import .*\n|export )", re.MULTILINE)
 
 
 @cache
 def program() -> str:
-    """Our modules, each once in a scope of its own, after those that it imports."""
-    done: dict[str, str] = {}
-    _add("app", done)
-    return '"use strict";\n' + "\n".join(done.values())
-
-
-def _add(module: str, done: dict[str, str]) -> None:
-    if module in done:
-        return
-    text = _text(f"js/{module}.js")
-    for match in _IMPORT.finditer(text):
-        _add(match["module"], done)
-    exported = ", ".join(_EXPORT.findall(text))
-    taken = _IMPORT.sub(r"const {\g<names>} = $_\g<module>;\n", text)
-    body = _EXPORT.sub(lambda match: match[0].removeprefix("export "), taken)
-    done[module] = f"const $_{module} = (() => {{\n{body}return {{ {exported} }};\n}})();"
+    """Our modules in one scope, each after those that it imports; no two have a name in common."""
+    texts = (_IMPORT_OR_EXPORT.sub("", _text(f"js/{module}.js")) for module in _MODULES)
+    return f'"use strict";\n(() => {{\n{"".join(texts)}}})();'
 
 
 @cache

@@ -1,12 +1,19 @@
 """What is said and done: what nobody reads, what never changes, what ignores what was read."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agentsgym.credit.table import differ
 from agentsgym.evaluation.dependence import dependence
-from agentsgym.report.doctor.evidence import Evidence, Signs, share
-from agentsgym.report.doctor.looking import LONGEST, LOOK_AT, actions_of, steps_of
+from agentsgym.report.doctor.evidence import (
+    LONGEST,
+    LOOK_AT,
+    Evidence,
+    Signs,
+    actions_of,
+    share,
+    steps_of,
+)
 from agentsgym.report.stored import Contents
 from agentsgym.types import Rollout
 from agentsgym.types.text import short_repr
@@ -17,6 +24,14 @@ _TASKS = 8
 # A player that uses what it reads shares half of its entropy and more with it, one that does not 0.
 # Of actions that are nearly all unlike, chance leaves too little room to see either.
 _LEAST_USE, _LEAST_CHOICE = 0.1, 0.3
+
+
+def truncated_actions(evidence: Evidence) -> Iterator[str]:
+    """The cap."""
+    train = evidence.config.get("train")
+    cap = train.get("max_action_tokens") if isinstance(train, Mapping) else None
+    if cap is not None:
+        yield f"train.max_action_tokens is {cap}"
 
 
 def malformed_actions(evidence: Evidence) -> Iterator[str]:

@@ -11,7 +11,7 @@ import { keep, recall, startTheme, toggleTheme } from "./theme.js";
 const PAGES = [["run", "Run"], ["rollouts", "Rollouts"], ["compare", "Compare"]];
 
 // Keys, and the page that names them. Single keys can be switched off.
-const KEY = "agentsgym-keys";
+const KEYS_PLACE = "agentsgym-keys";
 
 const KEYS = [
   ["1, 2, 3", "run, rollouts, compare"],
@@ -27,7 +27,7 @@ const KEYS = [
   ["?", "this page"],
 ];
 
-let on = recall(KEY) !== "off";
+let on = recall(KEYS_PLACE) !== "off";
 
 // `actions`: key → function. Keys do nothing while one types, or with Ctrl, Alt or Meta.
 function listenToKeys(actions) {
@@ -46,7 +46,7 @@ function listenToKeys(actions) {
 function helpDialog() {
   const box = el("input", {
     type: "checkbox", checked: on,
-    on: { change: () => { on = box.checked; keep(KEY, on ? "on" : "off"); } },
+    on: { change: () => { on = box.checked; keep(KEYS_PLACE, on ? "on" : "off"); } },
   });
   const dialog = el(
     "dialog",

@@ -18,7 +18,7 @@ export function chart({ title, lines, intervals = [], wide = false }) {
   );
   body.setAttribute("role", "img");
   body.setAttribute("aria-label", summary(title, lines, intervals));
-  figure.start = () => start(body, lines, intervals);
+  figure.start = () => drawChart(body, lines, intervals);
   return figure;
 }
 
@@ -55,7 +55,7 @@ function summary(title, lines, intervals) {
   return `${title}: ${[...parts, ...bars.slice(0, 6)].join("; ")}`;
 }
 
-function start(body, lines, intervals) {
+function drawChart(body, lines, intervals) {
   let plot = null;
   const draw = () => {
     plot?.destroy();
@@ -108,7 +108,7 @@ function options(body, lines, intervals) {
     ],
     hooks: {
       draw: [(plot) => drawIntervals(plot, lines, intervals)],
-      setCursor: [(plot) => tell(plot, lines, intervals, body)],
+      setCursor: [(plot) => tellValues(plot, lines, intervals, body)],
       ready: [(plot) => plot.root.append(el("div", { class: "readout", "aria-hidden": "true" }))],
     },
   };
@@ -170,7 +170,7 @@ function drawIntervals(plot, lines, intervals) {
   ctx.restore();
 }
 
-function tell(plot, lines, intervals, body) {
+function tellValues(plot, lines, intervals, body) {
   const readout = body.querySelector(".readout");
   if (!readout) return;
   const place = plot.cursor.idx;

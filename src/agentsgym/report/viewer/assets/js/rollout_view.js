@@ -8,7 +8,7 @@ import { TokensView } from "./tokens_view.js";
 export const VIEWS = [["conversation", "Conversation"], ["tokens", "Tokens"], ["group", "Group side by side"]];
 
 // The estimator that the reader chose; before that, the one that the run was trained with.
-let chosen = null;
+let chosenEstimator = null;
 
 export class RolloutView {
   constructor(store, entry, view, rollouts) {
@@ -97,7 +97,7 @@ export class RolloutView {
   _estimator(detail) {
     const names = estimatorsOf(detail);
     const { estimator } = this._store.sources[this.entry.set.source];
-    return [chosen, estimator].find((name) => names.includes(name)) ?? names[0];
+    return [chosenEstimator, estimator].find((name) => names.includes(name)) ?? names[0];
   }
 
   _creditSwitch(detail) {
@@ -108,7 +108,7 @@ export class RolloutView {
       value, text: value === estimator ? `${value} (the run’s)` : value,
     }));
     const change = (value) => {
-      chosen = value;
+      chosenEstimator = value;
       this.fill();
     };
     return el("div", { class: "credit-switch" }, labelled("credit by",

@@ -75,7 +75,7 @@ function header(source, number, store, score) {
 }
 
 function figuresOf({ summary, evaluation, ...source }) {
-  if (summary) return beforeAfter(summary, COLUMNS);
+  if (summary) return beforeAfter(summary, EVALUATIONS);
   if (evaluation?.figures) return beforeAfter(evaluation, [["figures", "This evaluation"]]);
   return setTable(source);
 }
@@ -114,7 +114,7 @@ function facts(values) {
   );
 }
 
-const COLUMNS = [["before", "Before"], ["warm_started", "After warm start"], ["after", "After"]];
+const EVALUATIONS = [["before", "Before"], ["warm_started", "After warm start"], ["after", "After"]];
 
 function beforeAfter(summary, titles) {
   const columns = titles.filter(([key]) => summary[key]);
@@ -195,7 +195,7 @@ function setTable(source) {
   return tableOf("Rollouts", titles, rows, sets.map((set) => set.figures));
 }
 
-const PHASES = {
+const PARTS = {
   model: "loading the model", before: "evaluation before", warm_start: "warm start",
   warm_started: "evaluation after the warm start", rl: "training", after: "evaluation after",
   report: "report",
@@ -205,7 +205,7 @@ function times(summary) {
   const parts = Object.entries(summary.phases).filter(([, seconds]) => seconds > 0);
   const total = parts.reduce((sum, [, seconds]) => sum + seconds, 0);
   if (!total) return null;
-  const names = { ...PHASES, ...(summary.model === "tiny" ? { model: "warm start of the new model" } : {}) };
+  const names = { ...PARTS, ...(summary.model === "tiny" ? { model: "warm start of the new model" } : {}) };
   const bar = el("div", { class: "time-bar", "aria-hidden": "true" });
   const keys = parts.map(([name, seconds], number) => {
     const swatch = `line-${(number % 6) + 1}`;

@@ -1,12 +1,12 @@
 // Dark and light: as the system says, until the reader chooses.
 
-const KEY = "agentsgym-theme";
+const THEME_PLACE = "agentsgym-theme";
 const changed = new EventTarget();
 
 export function startTheme() {
-  const stored = recall(KEY);
+  const stored = recall(THEME_PLACE);
   if (stored === "dark" || stored === "light") document.documentElement.dataset.theme = stored;
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tell);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", tellTheme);
 }
 
 export function isDark() {
@@ -17,8 +17,8 @@ export function isDark() {
 export function toggleTheme() {
   const theme = isDark() ? "light" : "dark";
   document.documentElement.dataset.theme = theme;
-  keep(KEY, theme);
-  tell();
+  keep(THEME_PLACE, theme);
+  tellTheme();
 }
 
 export function onTheme(listener) {
@@ -26,7 +26,7 @@ export function onTheme(listener) {
   return () => changed.removeEventListener("change", listener);
 }
 
-function tell() {
+function tellTheme() {
   changed.dispatchEvent(new Event("change"));
 }
 

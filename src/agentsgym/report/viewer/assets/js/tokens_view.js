@@ -5,14 +5,14 @@ import { formatNumber, formatSigned, tokenText } from "./text.js";
 import { colorings, paint, rowsOf } from "./tokens.js";
 
 const FIRST_TOKENS = 4000;
-let chosen = "advantage";
+let chosenColoring = "advantage";
 
 export class TokensView {
   constructor(rollout) {
     this._detail = rollout.detail;
     this._rows = rowsOf(rollout);
     this._tokens = this._rows.flatMap((row) => row.tokens);
-    this._colorings = colorings(estimatorsOf(rollout.detail));
+    this._colorings = colorings(creditsOf(rollout.detail));
     this._elements = [];
     this._current = null;
     this._legend = el("div", { class: "legend" });
@@ -53,12 +53,12 @@ export class TokensView {
       return { value: one.key, text: has ? one.text : `${one.text} (not stored)`, disabled: !has };
     });
     const usable = options.filter((option) => !option.disabled);
-    const first = usable.find((option) => option.value === chosen) ?? usable[0] ?? options[0];
+    const first = usable.find((option) => option.value === chosenColoring) ?? usable[0] ?? options[0];
     return select(options, first.value, (value) => this._choose(value), { name: "coloring" });
   }
 
   _choose(key) {
-    chosen = key;
+    chosenColoring = key;
     this._paint();
   }
 
@@ -196,7 +196,7 @@ function startsStep(token, before) {
   return !before || before.row !== token.row || before.step !== token.step || before.episode !== token.episode;
 }
 
-function estimatorsOf(detail) {
+function creditsOf(detail) {
   for (const episode of detail.episodes) {
     for (const step of episode.steps) if (step.credit) return Object.keys(step.credit);
   }
