@@ -26,7 +26,7 @@ from agentsgym.credit import ESTIMATORS
 from agentsgym.evaluation.intervals import t_quantile
 from agentsgym.runs import Progress, RunConfig, load_config, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics
-from agentsgym.runs.policy import load_policy
+from agentsgym.runs.models import load_policy
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 HEAD = (

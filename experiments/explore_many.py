@@ -34,7 +34,8 @@ from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs import Progress, RunConfig, load_config, train_run
 from agentsgym.runs.files import RunDirectory, read_metrics
-from agentsgym.runs.policy import load_policy, load_trained
+from agentsgym.runs.models import load_policy
+from agentsgym.runs.resuming import load_trained
 from agentsgym.types import Rollout, SamplingParams
 
 TASKS = 64

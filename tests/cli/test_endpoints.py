@@ -93,7 +93,7 @@ def test_the_settings_of_an_endpoint_are_those_of_chat_models(invoke, workplace,
     report = figures(invoke(*command))
     assert report["evaluations"][1]["win_rate"] == 1.0 and len(server.bodies) == 4
     turned = invoke("eval", "agent:random", *BANDIT, "--vs", "tiny", f"engine.urls={server.url}")
-    assert "no server can serve it" in turned.stderr
+    assert "is made by a training" in turned.stderr
 
 
 def test_a_server_of_another_model_is_not_evaluated(invoke, workplace, vllm):
@@ -178,7 +178,7 @@ REFUSED = {
     "an agent without an engine": (
         ["eval", "agent:random", *BANDIT, f"engine.urls={URL}"], "has no engine, so engine.urls",
     ),
-    "tiny at a server": (["eval", "tiny", *BANDIT, f"engine.urls={URL}"], "no server can serve it"),
+    "tiny at a server": (["eval", "tiny", *BANDIT, f"engine.urls={URL}"], "made by a training"),
     "play, without an agent": (["play", "Bandit", f"engine.urls={URL}"], "has no effect"),
     "play, without an address": (["play", "Bandit", "--agent", "chat:m"], "needs engine.urls"),
     "training a chat model": (["train", "run.yaml", "model=chat:m"], "no weights here to train"),

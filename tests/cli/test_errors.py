@@ -11,7 +11,7 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
-from agentsgym.runs.pretrained import load_pretrained
+from agentsgym.runs.models import load_pretrained
 from agentsgym.types.text import visible
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\u202eright\x9b31m"

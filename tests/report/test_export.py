@@ -15,8 +15,8 @@ from agentsgym.envs import ConfigError
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.report.export.write import FORMATS, Filters, write_dataset
 from agentsgym.report.stored import Source
-from agentsgym.runs.evaluate import write_whole
 from agentsgym.runs.files import RolloutWriter, read_rollouts
+from agentsgym.runs.players import write_whole
 from agentsgym.types.tool_actions import calling
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML, CountdownEnv, DigitEnv, build_tokenizer, random_llama

@@ -19,13 +19,13 @@ from agentsgym.runs import (
     load_config,
     load_run,
     parse_config,
-    policy,
+    players,
     train_run,
 )
 from agentsgym.runs.files import read_metrics
 from agentsgym.runs.models import Use, load_model, merge_adapter
-from agentsgym.runs.pretrained import read_adapter
 from agentsgym.runs.trust import with_trust
+from agentsgym.runs.weights import read_adapter
 from helpers import random_llama
 
 LORA = {
@@ -276,10 +276,10 @@ def test_no_merged_weights_stay_behind_when_servers_do_not_start(adapter, monkey
         (folder.parent / "server-0.log").write_text("no room for the KV cache")
         raise LaunchFailed("not ready")
 
-    monkeypatch.setattr(policy, "make_engine", fail)
+    monkeypatch.setattr(players, "make_engine", fail)
     section = {"path": str(adapter), "dtype": "float32"}
     run = with_trust(parse_config({"env": "Bandit", "model": section}))
     run.engine.launch = 1
-    with pytest.raises(LaunchFailed), policy.evaluated_agents(run, 0):
+    with pytest.raises(LaunchFailed), players.contestant("adapter", run, seed=0, note=print):
         pass
     assert written and [path.name for path in Path("temporary").rglob("*.*")] == ["server-0.log"]

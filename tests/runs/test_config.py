@@ -6,7 +6,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
 from agentsgym.runs.estimate import on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.policy import warm_start_of
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import trusted
 
@@ -86,7 +85,8 @@ def test_every_preset_is_valid():
         assert config.name == name and config.description
         assert train_settings(on_any_machine(config)).seed == config.seed
         make_env(config)
-        warm_start_of(config if config.warm_start.source else load_config(name, {"model": "tiny"}))
+        known = config if config.warm_start.source else load_config(name, {"model": "tiny"})
+        known.warm_start_settings()
 
 
 def test_a_configuration_is_read_back_as_it_was(tmp_path):
@@ -165,7 +165,7 @@ def test_one_text_is_a_list_of_one_never_its_letters():
     ("name", "model"), [("tiney", "tiny"), ("builtin:quikstart", "builtin:quickstart")]
 )
 def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, model, monkeypatch):
-    monkeypatch.setattr("agentsgym.runs.pretrained.urlopen", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr("agentsgym.runs.models.urlopen", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{model}'"):
         train_settings(load_config("quickstart", {"model": name}))
 
@@ -173,7 +173,7 @@ def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, 
 def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
     from huggingface_hub import constants
 
-    from agentsgym.runs import pretrained
+    from agentsgym.runs import models
 
     urls = []
 
@@ -182,7 +182,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
         raise OSError("no network")
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(pretrained, "urlopen", nobody)
+    monkeypatch.setattr(models, "urlopen", nobody)
     with pytest.raises(ConfigError, match="does not answer"):
-        pretrained.load_pretrained("somebody/something")
+        models.load_pretrained("somebody/something")
     assert urls == [constants.ENDPOINT]

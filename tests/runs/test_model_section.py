@@ -6,8 +6,7 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import ModelSettings, load_config, merge, parse_config
-from agentsgym.runs.from_config import train_settings
-from agentsgym.runs.models import template_remark
+from agentsgym.runs.from_config import template_remark, train_settings
 
 LORA = {"model": {"path": "base", "revision": "v1", "lora": {"r": 4}}}
 

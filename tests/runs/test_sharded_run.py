@@ -8,7 +8,7 @@ import pytest
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.runs import Progress, load_config, train_run
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.policy import load_policy
+from agentsgym.runs.models import load_policy
 from completions_server import CompletionsServer
 from runs.test_several_processes import SETTINGS, assert_equal, overrides
 from training.two import launch_two

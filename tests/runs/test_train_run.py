@@ -242,7 +242,7 @@ def damage_it(path: Path, how: str) -> None:
     ],
 )
 def test_every_damaged_checkpoint_file_is_seen(tmp_path, tiny_llama, file, how):
-    from agentsgym.runs.checkpoints import checkpoint_damage
+    from agentsgym.runs.weights import checkpoint_damage
 
     tiny_llama.save_pretrained(tmp_path)
     (tmp_path / "trainer_state.json").write_text("{}")
@@ -322,7 +322,7 @@ def test_a_run_that_goes_on_measures_kl_against_the_model_that_it_began_with(con
 
 
 def test_a_model_that_its_run_made_is_kept_as_the_reference(tiny_llama, tmp_path):
-    from agentsgym.runs.policy import name_reference
+    from agentsgym.runs.resuming import name_reference
     from agentsgym.runs.settings import ModelSettings
 
     folder, made = tmp_path / "reference", ModelSettings(path="tiny")

@@ -10,8 +10,8 @@ from agentsgym.cli.console import BAD_USAGE, err, fail, tell
 from agentsgym.cli.options import given_settings
 from agentsgym.evaluation import Played
 from agentsgym.runs import RunConfig, load_run, merge, parse_config
-from agentsgym.runs.evaluate import contestant
 from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.players import contestant
 from agentsgym.runs.settings import CHAT, SCRIPTED
 from agentsgym.runs.trust import check_stored, foreign_code, import_stored, with_trust
 from agentsgym.types import RolloutRequest

@@ -12,9 +12,10 @@ from agentsgym.cli.players import Players
 from agentsgym.cli.tables import FINDING, compared, plain_data, share, wide_table
 from agentsgym.evaluation import Comparison, Evaluation, Information, Played, compare, information
 from agentsgym.runs import RunConfig
-from agentsgym.runs.evaluate import contestant, other_references
+from agentsgym.runs.evaluate import other_references
 from agentsgym.runs.files.records import write_record
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.players import contestant
 from agentsgym.runs.settings import SCRIPTED
 from agentsgym.runs.suites import Suite, check_names, load_suite, place_of, play_suite
 from agentsgym.types.names import import_from_here

@@ -21,8 +21,8 @@ from agentsgym.cli.options import (
 from agentsgym.cli.players import evaluated_run
 from agentsgym.runs import RunConfig
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.from_config import make_env
-from agentsgym.runs.models import Use, load_tokenizer_of, rendering
+from agentsgym.runs.from_config import make_env, rendering
+from agentsgym.runs.models import Use, load_tokenizer
 from agentsgym.runs.settings import CHAT, SCRIPTED
 
 _TALK = "agentsgym.checks.tokens.ScriptedTalk"
@@ -84,7 +84,7 @@ def _run(model: str, env: str | None, options: dict[str, object], trust: bool) -
 
 def _report(run: RunConfig) -> TokenReport:
     use = Use(training=False, device="cpu", trust=run.train.trust is True)
-    tokenizer = load_tokenizer_of(run.model, use)
+    tokenizer = load_tokenizer(run.model, use)
     env = None if run.env == _TALK else make_env(run)
     return check_tokens(tokenizer, rendering(run.model, tokenizer), env)
 

@@ -14,12 +14,12 @@ from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played, assess
 from agentsgym.evaluation.effects import Effect, effect_of, same_answer
 from agentsgym.rollout import play
-from agentsgym.runs.checkpoints import weights_digest
-from agentsgym.runs.evaluate import Contestant, SavedEvaluation, contestant, saved_evaluation
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.records import SavedEffects
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.players import Contestant, SavedEvaluation, contestant, saved_evaluation
 from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.weights import weights_digest
 from agentsgym.types import Rollout, RolloutRequest, session_seed
 from agentsgym.types.text import plain
 

@@ -15,7 +15,7 @@ from agentsgym.envs.extras import MissingExtra
 from agentsgym.runs.auto import resolved
 from agentsgym.runs.estimate import model_shape, on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.policy import load_tokenizer, warm_start_of, warm_starts
+from agentsgym.runs.models import Use, load_tokenizer
 from agentsgym.runs.processes import Launch, check_processes, processes_started
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
@@ -50,8 +50,8 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
     from agentsgym.training import GRPOEnvConfig
 
     config = resolved(config, Progress())
-    if warm_starts(config) or config.model.path == TINY:
-        warm_start_of(config)
+    if config.warm_starts or config.model.path == TINY:
+        config.warm_start_settings()
     name = "per_device_train_batch_size"
     own = config.train.given.get(name, GRPOEnvConfig.per_device_train_batch_size)
     together = own * launch.processes if type(own) is int else own
@@ -116,8 +116,9 @@ def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, s
     env, plain = make_env(config), on_any_machine(config)
     whose, tokenizer = "a small tokenizer", build_tokenizer([], 300, tools=env.offers_tools)
     if shape is not None:  # otherwise the hub need not be asked again
+        use = Use.of(config, training=False)
         with suppress(ConfigError):
-            whose, tokenizer = "its own tokenizer", load_tokenizer(config)
+            whose, tokenizer = "its own tokenizer", load_tokenizer(config.model, use)
     model = _random_model(shape, tokenizer)
     for part in (model, tokenizer):
         part.save_pretrained(folder / "model")
@@ -126,7 +127,7 @@ def _in_small(config: RunConfig, shape: Any, folder: Path) -> tuple[RunConfig, s
     section: dict[str, Any] = {"path": str(folder / "model"), "revision": None, "lora": lora}
     if whose != "its own tokenizer" and config.model.template_file is None:
         section |= {"chat_template": "own", "chat_template_kwargs": {}}
-    is_warm = warm_starts(config) and config.warm_start.source != CHAT
+    is_warm = config.warm_starts and config.warm_start.source != CHAT
     warm = config.warm_start.model_copy(update=_WARM_START) if is_warm else WarmStartSettings()
     turns = min(3, env.config.max_steps_per_episode)
     changes = {

@@ -27,12 +27,12 @@ from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.auto import resolved
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.models import SHAPE, device_in_use, dtype_of, model_place, stored_adapter
-from agentsgym.runs.policy import warm_start_of, warm_starts
-from agentsgym.runs.pretrained import ask_hub, new_adapter, source_of
+from agentsgym.runs.models import ask_hub, device_in_use, dtype_of, model_place, source_of
 from agentsgym.runs.processes import SHARING
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
+from agentsgym.runs.smollm2 import SHAPE
+from agentsgym.runs.weights import new_adapter, stored_adapter
 from agentsgym.training.loss.activations import Activations
 from agentsgym.training.settings import RaySettings
 
@@ -131,7 +131,7 @@ def _config_of(config: RunConfig) -> Any:
 
     path, section = config.model.path, config.model
     if path == TINY:
-        tiny = warm_start_of(config).model
+        tiny = config.warm_start_settings().model
         return LlamaConfig(
             vocab_size=2048,
             hidden_size=tiny.hidden_size,
@@ -193,6 +193,6 @@ def _activations(
     # A row's branch gathers its whole path.
     rows = [(1 + used.share) * tokens * n for n in (1, settings.per_device_train_batch_size)]
     chunk = max(min(settings.max_tokens_per_forward, rows[1]), rows[0])
-    if warm_starts(config):
-        chunk = max(chunk, warm_start_of(config).max_tokens_per_forward or 0)
+    if config.warm_starts:
+        chunk = max(chunk, config.warm_start_settings().max_tokens_per_forward or 0)
     return round(chunk * used.token)

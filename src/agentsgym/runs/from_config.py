@@ -18,6 +18,7 @@ from agentsgym.runs.models import check_machine, check_name, device_in_use, dtyp
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import CHAT, SCRIPTED, DataSettings, ModelSettings, RunConfig
 from agentsgym.runs.trust import trusted
+from agentsgym.tokens import inspect_tokenizer
 from agentsgym.training.settings import ELSEWHERE
 from agentsgym.types.names import unknown_key
 
@@ -97,7 +98,8 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
         **config.train.given,
         **_sharing(config),
         **_precision(config, device),
-        **chat_settings(config.model),
+        "chat_template": config.model.template_choice,
+        "chat_template_kwargs": config.model.chat_template_kwargs or None,
         "eval_temperature": config.eval.temperature,
         "engine": config.engine,
         "ray": config.ray,
@@ -182,14 +184,6 @@ def _sharing(config: RunConfig) -> dict[str, Any]:
     return _SHARING[config.distributed] if processes_started() > 1 else {}
 
 
-def chat_settings(model: ModelSettings) -> dict[str, Any]:
-    """`chat_template` and `chat_template_kwargs` of the trainer. The text of a template file is
-    already in the tokenizer."""
-    choice = "own" if model.template_file is not None else model.chat_template
-    kwargs = model.chat_template_kwargs
-    return {"chat_template": choice} | ({"chat_template_kwargs": kwargs} if kwargs else {})
-
-
 def _precision(config: RunConfig, device: str) -> dict[str, Any]:
     """`bf16` and `fp16` of the trainer: float32 weights, multiplied in the model's dtype. Without a
     GPU `use_cpu` goes with `bf16`, because transformers asks for both, and with several processes,
@@ -207,6 +201,38 @@ def _check_ready(engine: EngineSettings, *, training: bool = True) -> None:
     choose(engine, training=training)
     check_launch(engine)
     read_key(engine.key_env)
+
+
+# -- chat templates --------------------------------------------------------------------------------
+
+
+def rendering(model: ModelSettings, tokenizer: Any) -> dict[str, Any]:
+    """The arguments of every rendering in an evaluation; `tokenizer` is None for a text-only
+    agent. Raises ConfigError."""
+    from agentsgym.training.chat_templates import template_options
+
+    try:
+        return template_options(tokenizer, model.template_choice, model.chat_template_kwargs)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def template_remark(model: ModelSettings, tokenizer: Any) -> str | None:
+    """What a user should know of a model's chat template before training. Raises ConfigError if
+    the section asks for a template that there is not."""
+    try:
+        check = inspect_tokenizer(tokenizer, rendering(model, tokenizer))
+    except ValueError as error:
+        raise ConfigError(f"the chat template of {model.path}: {error}") from None
+    if not check.has_template:
+        return "the model has no chat template: prompts and actions are joined as plain text"
+    if False not in (check.append_only, check.thoughts_append_only):
+        return None
+    dropped = "parts of earlier turns" if check.append_only is False else "earlier thoughts"
+    return (
+        f"the chat template drops {dropped}: each time a new row begins, and training takes "
+        "longer; model.chat_template=training, or a .jinja file, may keep them"
+    )
 
 
 def versions() -> dict[str, str]:

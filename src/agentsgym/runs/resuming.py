@@ -1,24 +1,31 @@
-"""How a run ends, and what a resumed one must have in common with it."""
+"""How a run ends, its weights, and what a resumed run must have in common with it."""
 
 import errno
 import hashlib
 import os
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of
+from agentsgym.generation.models import is_adapted
 from agentsgym.rollout import EveryRolloutFailed
-from agentsgym.runs.checkpoints import checkpoint_damage
 from agentsgym.runs.files import RunDirectory, Summary, read_metrics
-from agentsgym.runs.files.atomic import remove, write_text
-from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.models import Policy, Use, load_model, load_pretrained, pretrained_tokenizer
+from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.runs.trust import resume_command, trusted
+from agentsgym.runs.weights import checkpoint_damage, is_adapter
 from agentsgym.training.ranks import OtherRankFailed, Ranks
 from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets, named_error
+
+if TYPE_CHECKING:
+    from agentsgym.training import GRPOEnvTrainer
 
 
 def data_digests(config: RunConfig) -> dict[str, str]:
@@ -74,6 +81,80 @@ def check_progress(directory: RunDirectory, *, has_checkpoint: bool) -> None:
         f"{directory.root} has no checkpoint to continue from, so the run would start again{lost}; "
         "if that is meant, add --restart"
     )
+
+
+# -- the weights of a run --------------------------------------------------------------------------
+
+
+def save_model(trainer: "GRPOEnvTrainer", folder: Path) -> None:
+    """Write the trained model of a run. All ranks must call it; the first one writes."""
+    from agentsgym.training.reference import REFERENCE_ADAPTER
+
+    def save() -> None:
+        if trainer.ranks.rank:
+            trainer.save_model(str(folder))  # gives its part of the weights, and writes nothing
+            return
+        with replacing(folder) as part:
+            trainer.save_model(str(part))
+            remove(part / REFERENCE_ADAPTER)
+
+    trainer.ranks.together(save)
+
+
+def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
+    """Step and path of the newest checkpoint that can be read, or None.
+
+    Newer ones that are damaged are reported; the resumed run writes them again.
+    """
+    for step, path in directory.all_checkpoints():
+        problem = checkpoint_damage(path)
+        if problem is None:
+            return step, path
+        note(f"{path} is damaged ({problem}); the previous one is used")
+    return None
+
+
+def load_trained(config: RunConfig, folder: Path) -> Policy:
+    """The run's model with the weights in `folder`: a checkpoint, or the trained model.
+
+    Raises ConfigError if they are whole weights and the run trains an adapter, or the reverse.
+    """
+    from agentsgym.training.checkpoints import load_adapters
+
+    adapted = config.model.lora is not None or is_adapter(Path(config.model.path))
+    if is_adapter(folder) != adapted:
+        kinds = ("whole weights", "an adapter")
+        raise ConfigError(
+            f"{folder} contains {kinds[is_adapter(folder)]}, but the run trains {kinds[adapted]}; "
+            "model.lora must stay as it was"
+        )
+    if not adapted:
+        attention = config.model.attn_implementation
+        return load_pretrained(folder, ModelSettings(attn_implementation=attention))
+    policy = load_model(config.model, Use.of(config, training=True))
+    try:
+        load_adapters(policy.model, folder)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return Policy(policy.model, pretrained_tokenizer(folder))
+
+
+def name_reference(model: Any, section: ModelSettings, folder: Path) -> None:
+    """Set the name of `model` to its initial weights, which TRL loads as the reference.
+
+    A resumed model was loaded from its checkpoint and would otherwise be its own reference.
+    `section` is the run's `model`; if its path alone does not lead to its weights, a copy is kept
+    in `folder`. The reference of an adapter is in the model itself.
+    """
+    if is_adapted(model):
+        return
+    source = section.path
+    if source == TINY or source.startswith(BUILTIN) or section.revision is not None:
+        if not folder.is_dir():
+            with replacing(folder) as part:
+                model.save_pretrained(part)
+        source = str(folder)
+    model.config._name_or_path = source
 
 
 # -- the error that ends a run ---------------------------------------------------------------------

@@ -7,10 +7,9 @@ from typing import Any
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.models import is_adapted, positions_of
 from agentsgym.generation.settings import EngineParts, EngineSettings
-from agentsgym.runs.models import Use, device_in_use, load_model
-from agentsgym.runs.pretrained import StoredAdapter, merged, read_adapter, reloaded, with_stored
-from agentsgym.runs.settings import TINY, ModelSettings
-from agentsgym.types.names import ConfigError
+from agentsgym.runs.models import Use, device_in_use, load_model, reloaded
+from agentsgym.runs.settings import ModelSettings
+from agentsgym.runs.weights import StoredAdapter, merged, read_adapter, with_stored
 
 _UNBOUNDED = 131_072
 """The context of a model that names no longest one."""
@@ -19,8 +18,6 @@ _UNBOUNDED = 131_072
 def load_engine(model: ModelSettings, engine: EngineSettings, *, trust: bool = False) -> Any:
     """An engine of this process over a model, an adapter merged into its base; on a GPU if there is
     one. Raises ConfigError for a model that cannot be loaded."""
-    if model.path == TINY:
-        raise ConfigError("model: 'tiny' is made by a training; name the directory of a model")
     device = device_in_use()
     policy = load_model(model, Use(training=False, device=device, trust=trust))
     whole = merged(policy.model) if is_adapted(policy.model) else policy.model

@@ -111,6 +111,11 @@ class ModelSettings(Section):
         return None if self.chat_template in _TEMPLATES else self.chat_template
 
     @property
+    def template_choice(self) -> str:
+        """`chat_template`, but "own" for a file, whose text is in the tokenizer."""
+        return "own" if self.template_file is not None else self.chat_template
+
+    @property
     def is_ours(self) -> bool:
         """Whether the package itself brings or makes the model, small and in float32."""
         return self.path == TINY or (self.path.startswith(BUILTIN) and self.path != SMOLLM2)
@@ -124,9 +129,7 @@ class ModelSettings(Section):
         """These settings for the weights that a run trained from this model: its directory also
         has the adapter's settings and the chat template."""
         changes = {"path": path, "revision": None, "dtype": self.precision, "lora": None}
-        if self.template_file is not None:
-            changes["chat_template"] = "own"
-        return self.model_copy(update=changes)
+        return self.model_copy(update={**changes, "chat_template": self.template_choice})
 
 
 class EvalSettings(Section):
@@ -226,6 +229,19 @@ class RunConfig(Section):
         given = self.train.given.keys() - {"trust"}
         ends = self.max_seconds is not None or given & {"max_steps", "num_train_epochs"}
         return "preset" in given or (self.model.path == TINY and not (given and ends))
+
+    @property
+    def warm_starts(self) -> bool:
+        """Whether the run begins with a warm start of a pretrained model."""
+        return self.model.path != TINY and self.warm_start.source is not None
+
+    def warm_start_settings(self) -> WarmStartSettings:
+        """The section `warm_start` with the defaults of the run's model. Raises ConfigError with a
+        key that has no effect."""
+        try:
+            return self.warm_start.resolved(new_model=self.model.path == TINY)
+        except ValueError as error:
+            raise ConfigError(f"warm_start.{error}") from None
 
     def to_yaml(self) -> str:
         """The configuration as YAML that can be read back; keys and URL credentials are masked."""

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from agentsgym.envs import ConfigError
 from agentsgym.envs.dataset import tasks_of
 from agentsgym.evaluation import Played, rollout_requests
-from agentsgym.runs.evaluate import Contestant
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.players import Contestant
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.sources import named_yaml, shipped_yaml
 from agentsgym.runs.trust import outside_of_env

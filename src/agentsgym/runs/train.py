@@ -27,7 +27,6 @@ from agentsgym.runs.callbacks import (
     sigterm_interrupts,
     train_until_stopped,
 )
-from agentsgym.runs.checkpoints import last_whole, save_model
 from agentsgym.runs.evaluate import (
     evaluate_trainer,
     held_out_requests,
@@ -48,17 +47,16 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.files.directory import claim
-from agentsgym.runs.from_config import NO_LIMIT, make_env, run_tasks, train_settings, versions
-from agentsgym.runs.models import template_remark
-from agentsgym.runs.parts import PARTS, part
-from agentsgym.runs.policy import (
-    load_policy,
-    load_trained,
-    name_reference,
-    warm_start_of,
-    warm_starts,
+from agentsgym.runs.from_config import (
+    NO_LIMIT,
+    make_env,
+    run_tasks,
+    template_remark,
+    train_settings,
+    versions,
 )
-from agentsgym.runs.pretrained import Policy
+from agentsgym.runs.models import Policy, load_policy
+from agentsgym.runs.parts import PARTS, part
 from agentsgym.runs.processes import Launch, check_processes, processes_here
 from agentsgym.runs.progress import Progress
 from agentsgym.runs.resuming import (
@@ -66,7 +64,11 @@ from agentsgym.runs.resuming import (
     check_same_data,
     check_same_run,
     data_digests,
+    last_whole,
+    load_trained,
+    name_reference,
     note_end,
+    save_model,
 )
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.signal_check import MOST_TASKS, PROBE, check_signal, probe, signal_text
@@ -160,9 +162,9 @@ class TrainingRun:
         self._held_out_text = f"{config.eval.rollouts} rollouts on held-out tasks"
         self._checkpoint: tuple[int, Path] | None = None
         if config.model.path == TINY:
-            warm_start_of(config)
+            config.warm_start_settings()
         self._warm_start: Any = None
-        if warm_starts(config):
+        if config.warm_starts:
             self._warm_start = part("warm_start").WarmStart(
                 config, self._env, self._train_data, eval_data, progress, resumes=resumes
             )

@@ -18,10 +18,10 @@ from typing import Any
 from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of, reserved_of
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.pretrained import in_hub_cache, is_adapter
 from agentsgym.runs.processes import processes_here, processes_started
 from agentsgym.runs.settings import BUILTIN, TINY, RunConfig
 from agentsgym.runs.sources import flat
+from agentsgym.runs.weights import in_hub_cache, is_adapter
 from agentsgym.training.settings import OwnSettings
 from agentsgym.types import Trust, is_under, with_modules_of
 from agentsgym.types.names import import_from_here, is_foreign, real_path

@@ -21,7 +21,6 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
-from agentsgym.runs.checkpoints import save_model
 from agentsgym.runs.files import (
     DamagedFile,
     OtherFormat,
@@ -32,8 +31,8 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.policy import warm_start_of
 from agentsgym.runs.progress import Progress
+from agentsgym.runs.resuming import save_model
 from agentsgym.runs.settings import RunConfig
 from agentsgym.runs.signal_check import PROBE, probe, signal_text
 from agentsgym.types import Agent, Rollout, SamplingParams
@@ -61,7 +60,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
 
     if config.model.lora is not None:
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
-    settings = warm_start_of(config)
+    settings = config.warm_start_settings()
     env, teacher = _games(config, settings, {})
     first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
     progress.note(
@@ -132,7 +131,7 @@ class WarmStart:
         *,
         resumes: bool = False,
     ) -> None:
-        self._settings = warm_start_of(config)
+        self._settings = config.warm_start_settings()
         self._env = env
         self._rows: Sequence[Mapping[str, Any]] = (
             rows if hasattr(rows, "__getitem__") else list(rows)

@@ -40,7 +40,7 @@ def test_the_teacher_guesses_at_any_step_and_never_against_the_answers():
 
 @pytest.fixture(scope="module")
 def shipped():
-    from agentsgym.runs.pretrained import load_pretrained
+    from agentsgym.runs.models import load_pretrained
 
     folder = files("agentsgym") / "presets" / "quickstart"
     figures = json.loads((folder / "figures.json").read_text())

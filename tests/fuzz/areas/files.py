@@ -121,7 +121,7 @@ def check_run(case: tuple[Damage, str]) -> bool:
 def check_model(what: Damage) -> bool:
     """A damaged model directory loads, or says what is wrong."""
     from agentsgym.envs import ConfigError
-    from agentsgym.runs.pretrained import load_pretrained
+    from agentsgym.runs.models import load_pretrained
 
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(_finished() / "model", Path(folder) / "model")
