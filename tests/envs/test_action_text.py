@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentsgym.envs.action_text import MAX_CHARACTERS, bare, read_option
+from agentsgym.envs.action_text import MAX_CHARACTERS, bare, read_action, read_option
 from agentsgym.envs.classical_reasoning.answers import final_answer
 from agentsgym.envs.gymnasium import action_word
-from agentsgym.envs.mastermind import read_guess
+from agentsgym.envs.mastermind import MastermindEnv
 from agentsgym.envs.textarena.play import last_move
 from agentsgym.envs.twenty_questions.knowledge import load_table
 from agentsgym.envs.twenty_questions.questions import parse
 
 COMMANDS = ("go to desk 1", "go to desk 10", "look", "take mug 1 from desk 1", "open door")
-COLORS = ("red", "green", "blue")
 TABLE = load_table("quickstart")
+PEGS = MastermindEnv(None, {"colors": 3})
+COLORS = PEGS.color_names
 
 AROUND = [
     ("", ""), ("  \n", "\n\n"), ('"', '"'), ("“", "”"), ("'", "'"), ("`", "`"), ("**", "**"),
@@ -54,7 +55,9 @@ def test_a_command_in_any_form_is_that_command(command, forms):
 @given(st.lists(st.sampled_from(COLORS), min_size=2, max_size=2), wrapped)
 def test_a_code_in_any_form_is_that_code(code, forms):
     text = wrap(" ".join(code), forms)
-    assert read_guess(text, COLORS, 2) == tuple(COLORS.index(color) for color in code)
+    assert read_action(text, PEGS.read_code, PEGS.names_code) == tuple(
+        COLORS.index(color) for color in code
+    )
 
 
 @given(st.sampled_from(COLORS), wrapped)
@@ -139,5 +142,10 @@ def test_hostile_texts_take_linear_time(unit):
     long = unit * 100_000
     start = time.perf_counter()
     read_option(text, COMMANDS), read_option(long, COMMANDS), bare(long)
-    read_guess(long, COLORS, 2), last_move(long), final_answer(long), parse(long, TABLE)
+    (
+        read_action(long, PEGS.read_code, PEGS.names_code),
+        last_move(long),
+        final_answer(long),
+        parse(long, TABLE),
+    )
     assert time.perf_counter() - start < 1.0

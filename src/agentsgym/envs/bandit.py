@@ -185,7 +185,6 @@ class BanditEnv(KnownGame):
     # -- an episode -----------------------------------------------------------------------------
 
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        """The arms, and no pulls."""
         seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
         none = no_counts(len(self.arm_names))
         return {"seed": seed, "probabilities": probabilities, "carried": none, "counts": none}
@@ -194,7 +193,6 @@ class BanditEnv(KnownGame):
         state["carried"] = _known(last)
 
     def first_prompt(self, state: ArmsState) -> str:
-        """The arms, and the number of pulls."""
         *most, last = self.arm_names
         arms, place = f"{', '.join(most)} or {last}", state["trial"].round_line("same arms")
         rules = f"Pull {arms}; each wins at its own fixed rate. Answer with the name."
@@ -228,23 +226,15 @@ class BanditEnv(KnownGame):
 
     # -- the best play --------------------------------------------------------------------------
 
-    @property
-    def weights(self) -> tuple[float, ...]:
-        """The value of a success at each pull for a player: its share of the trial's score if
-        episodes carry, else of one episode's."""
-        return trial_weights(self.pulls, *self.played_as_one)
-
     @cached_property
     def best_play(self) -> FiniteHorizon:
-        """The optimal player of the configured trial. Raises ValueError if it is too large."""
-        return FiniteHorizon(len(self.arm_names), self.weights, self.prior)
+        weights = trial_weights(self.pulls, *self.played_as_one)
+        return FiniteHorizon(len(self.arm_names), weights, self.prior)
 
     def admissible_actions(self, state: ArmsState) -> list[str]:
-        """The arms' names."""
         return list(self.arm_names)
 
     def best_action(self, state: ArmsState, kind: str = "best") -> str:
-        """The best arm's name. Raises ValueError if the trial is too large for exact play."""
         pulled = state["steps"] + self.episode_of(state) * self.pulls
         return self.arm_names[self.best_play.best_arm(_known(state), pulled)]
 

@@ -1,18 +1,138 @@
-"""A base for games in which a hidden code is found by guesses that get feedback."""
+"""Games in which a hidden code is found by guesses that get feedback.
+
+Sets of codes are bit masks (bit i: `CodeSpace.codes[i]`). A task is a code and its opening hints:
+other codes with the feedback that they would get. Where there are few codes, holding some out would
+only teach a model never to guess them (a code that is never rewarded is always penalized). So every
+code is in training and in evaluation, but no (code, hints) pair is in both; only without hints some
+codes are held out.
+"""
 
 import math
 import random
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from agentsgym.envs.code_space import CodeSpace, draw_hints, split_by_codes, split_by_hints
+from agentsgym.envs.action_text import read_action
 from agentsgym.envs.dataset import read_seed
-from agentsgym.envs.known_game import GameState, KnownGame, members
+from agentsgym.envs.known_game import GameState, KnownGame, bit_mask, members
 from agentsgym.envs.settings import EnvSettings, TasksPerSolution
-from agentsgym.types import Agent
+from agentsgym.types import Agent, session_seed
+
+Code = TypeVar("Code", bound=Hashable)
+Answer = TypeVar("Answer", bound=Hashable)
+
+
+class CodeSpace(Generic[Code, Answer]):
+    """All codes that may be hidden; each may be guessed. `label` seeds their hints and split."""
+
+    label: str
+    win: Answer
+    """The feedback to the right guess."""
+
+    def __init__(self, codes: Sequence[Code]) -> None:
+        self.codes = tuple(codes)
+        self.index = {code: i for i, code in enumerate(self.codes)}
+        self.everything = (1 << len(self.codes)) - 1
+        self._parts: dict[int, dict[Answer, int]] = {}
+
+    @staticmethod
+    @abstractmethod
+    def feedback(guess: Code, code: Code) -> Answer:
+        """The feedback to a guess."""
+
+    @abstractmethod
+    def keys(self, guess: int) -> npt.NDArray[np.integer[Any]]:
+        """The number of the feedback that each code would give to guess number `guess`."""
+
+    @abstractmethod
+    def answer(self, key: int) -> Answer:
+        """The feedback of a number."""
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def parts(self, guess: int) -> dict[Answer, int]:
+        """For each feedback, the codes that would give it to guess number `guess`."""
+        if guess not in self._parts:
+            keys = self.keys(guess)
+            self._parts[guess] = {
+                self.answer(key): bit_mask(keys == key) for key in np.unique(keys).tolist()
+            }
+        return self._parts[guess]
+
+    def split(self, candidates: int, guess: int) -> list[tuple[Answer, int]]:
+        """The non-empty parts of `candidates` after a guess, by feedback."""
+        parts = ((answer, candidates & part) for answer, part in self.parts(guess).items())
+        return [(answer, part) for answer, part in parts if part]
+
+    def narrow(self, candidates: int, guess: Code, answer: Answer) -> int:
+        """The candidates that would give this feedback to `guess`."""
+        return candidates & self.parts(self.index[guess]).get(answer, 0)
+
+
+EVAL_SHARE = 5
+"""One out of this many codes, or hint sets of a code, is held out for evaluation."""
+
+Numbered = tuple[int, int]
+"""(index of the code, seed of its hints)."""
+
+
+def draw_hints(
+    space: CodeSpace[Code, Answer], solution: int, seed: int, count: int
+) -> tuple[Code, ...]:
+    """`count` different codes other than the solution, in the order of the space."""
+    others = [i for i in range(len(space)) if i != solution]
+    rng = random.Random(f"{space.label}-{solution}-{seed}")
+    return tuple(space.codes[i] for i in sorted(rng.sample(others, min(count, len(others)))))
+
+
+def split_by_codes(space: CodeSpace[Any, Any]) -> tuple[list[Numbered], list[Numbered]]:
+    """A fifth of the codes is for evaluation, the others for training."""
+    shuffled = sorted(range(len(space)), key=lambda i: session_seed(f"{space.label}-split", i))
+    held_out = sorted(shuffled[: max(1, len(space) // EVAL_SHARE)])
+    train = sorted(set(shuffled) - set(held_out))
+    return [(code, 0) for code in train], [(code, 0) for code in held_out]
+
+
+def split_by_hints(
+    space: CodeSpace[Any, Any], hints: int, train_per_code: int, eval_per_code: int
+) -> tuple[list[Numbered], list[Numbered]]:
+    """Of each code's different hint sets, every fifth is for evaluation, the others for training.
+
+    A code with fewer sets than requested gets fewer tasks. Codes are interleaved.
+    """
+    train: list[tuple[int, Numbered]] = []
+    held_out: list[tuple[int, Numbered]] = []
+    for code in range(len(space)):
+        seeds = _distinct_seeds(space, code, hints, train_per_code, eval_per_code)
+        own = [seed for number, seed in enumerate(seeds) if number % EVAL_SHARE != 1]
+        train += [(turn, (code, seed)) for turn, seed in enumerate(own[:train_per_code])]
+        held_out += [
+            (turn, (code, seed)) for turn, seed in enumerate(seeds[1::EVAL_SHARE][:eval_per_code])
+        ]
+    return [task for _, task in sorted(train)], [task for _, task in sorted(held_out)]
+
+
+def _distinct_seeds(
+    space: CodeSpace[Any, Any], code: int, hints: int, train_count: int, eval_count: int
+) -> list[int]:
+    """Seeds with different hint sets, as many as the split needs or as can be found."""
+    count = max(EVAL_SHARE * eval_count, -(-train_count * EVAL_SHARE // (EVAL_SHARE - 1)) + 1)
+    seen: dict[tuple[Any, ...], int] = {}
+    for seed in range(20 * count):
+        seen.setdefault(draw_hints(space, code, seed, hints), seed)
+        if len(seen) == count:
+            break
+    return list(seen.values())
+
+
+# -- the game --------------------------------------------------------------------------------------
+
 
 Clues = tuple[tuple[Any, Any], ...]
 """Codes with the feedback that they received."""
@@ -32,20 +152,14 @@ class CodeState(GameState):
     possible: int
 
 
-class CodePlayer(Protocol):
-    """A player of such a game."""
-
-    def choose(self, candidates: int, episode: int, left: int) -> int:
-        """Index of the guess if these codes are still possible, with `left` guesses left in the
-        episode, including this one."""
-
-
 class CodeGame(KnownGame):
     """A game in which each guess of a hidden code gets feedback, and the right one earns 1.0 and
     ends the episode. In a trial the code and the hints stay the same.
 
     `task_data` is `{"solution": str, "seed": int}`; the opening hints are drawn from the seed.
-    A subclass has its `space` and, as `best_play`, a `CodePlayer`; it reads and says codes.
+    A subclass calls `play_in` when it is set up, and reads and says codes. Its `best_play` has a
+    method `choose(candidates, episode, left)`, the index of the guess if these codes are still
+    possible, with `left` guesses left in the episode, including this one.
     """
 
     class Settings(EnvSettings):
@@ -86,8 +200,8 @@ class CodeGame(KnownGame):
         """The code that is the whole text; None without one."""
 
     @abstractmethod
-    def read_guess(self, action: str) -> Any:
-        """The one code in an agent's text; None without one."""
+    def names_code(self, text: str) -> bool:
+        """Whether a text names a code, or a part of one."""
 
     @abstractmethod
     def say_code(self, code: Any) -> str:
@@ -100,7 +214,6 @@ class CodeGame(KnownGame):
     # -- an episode -----------------------------------------------------------------------------
 
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        """The code, and the hints with what they tell."""
         solution, hints = self.read_task(task_data)
         possible = self.space.everything
         for hint, answer in hints:
@@ -111,7 +224,6 @@ class CodeGame(KnownGame):
         state["clues"], state["possible"] = last["clues"], last["possible"]
 
     def first_prompt(self, state: CodeState) -> str:
-        """The rules, and the hints one per line."""
         round_line = state["trial"].round_line(f"same {self.what}")
         return "\n".join(
             [f"{round_line} {self.rules(state)}".strip(), *self._lines(state["hints"])]
@@ -126,7 +238,7 @@ class CodeGame(KnownGame):
     def _step_episode(
         self, session_id: str, state: CodeState, action: str
     ) -> tuple[CodeState, float, bool, dict[str, Any]]:
-        guess = self.read_guess(action)
+        guess = read_action(action, self.read_code, self.names_code)
         after: CodeState = {**state, "steps": state["steps"] + 1, "reply": self.refusal}
         win, consistent = False, 0.0
         if guess is not None:
@@ -175,14 +287,11 @@ class CodeGame(KnownGame):
     # -- players --------------------------------------------------------------------------------
 
     def admissible_actions(self, state: CodeState) -> list[str]:
-        """All codes."""
         return [self.say_code(code) for code in self.space.codes]
 
     def best_action(self, state: CodeState, kind: str = "best") -> str:
-        """The guess of `best_play`. Raises ValueError if the trial is too large for it."""
         left = self.config.max_steps_per_episode - state["steps"]
-        player: CodePlayer = self.best_play
-        guess = player.choose(state["possible"], self.episode_of(state), left)
+        guess = self.best_play.choose(state["possible"], self.episode_of(state), left)
         return self.say_code(self.space.codes[guess])
 
     def notes(self, state: CodeState) -> str:

@@ -163,7 +163,6 @@ class CommandGameEnv(ListedTasks):
         return command
 
     def admissible_actions(self, state: CommandGame) -> list[str]:
-        """The actions that an agent may take in a state."""
         return [self.spoken(command) for command in state.commands]
 
     @abstractmethod
@@ -171,11 +170,9 @@ class CommandGameEnv(ListedTasks):
         """The commands that are known to win a task after these actions; empty if none are."""
 
     def optimal_agent(self) -> Agent:
-        """The expert."""
         return ExpertAgent()
 
     def teacher_agent(self, *, seed: int = 0) -> Agent:
-        """The expert."""
         return ExpertAgent()
 
     def example_action(self, state: CommandGame) -> str:
@@ -190,7 +187,6 @@ class ExpertAgent(PrivilegedAgent):
     """
 
     def for_session(self, session: SessionView) -> Agent:
-        """The player of one game."""
         return _ExpertPlayer(session)
 
 

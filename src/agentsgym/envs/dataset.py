@@ -130,11 +130,9 @@ class ListedTasks(MultistepEnv):
         """`task_data` of the training tasks or of the held-out ones."""
 
     def get_train_dataset(self) -> Any:
-        """The training tasks."""
         return task_dataset(self, self._tasks(False))
 
     def get_eval_dataset(self) -> Any:
-        """The held-out tasks."""
         return task_dataset(self, self._tasks(True))
 
 
@@ -143,7 +141,6 @@ class SeedTasks(ListedTasks):
     are held out."""
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """A task must have a `seed`."""
         try:
             read_seed(task_data)
         except ValueError as error:

@@ -138,7 +138,6 @@ class GymnasiumEnv(SeedTasks):
         return sum(step_rewards) + self.wasted_step * left
 
     def admissible_actions(self, state: Running) -> list[str]:
-        """The action words."""
         return list(self.actions)
 
     # -- tasks ----------------------------------------------------------------------------------

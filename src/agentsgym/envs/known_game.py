@@ -150,7 +150,6 @@ class KnownGame(SeedTasks):
     # -- tasks ----------------------------------------------------------------------------------
 
     def check_task(self, task_data: Mapping[str, Any]) -> str | None:
-        """The ValueError with which an episode would begin."""
         try:
             self.start(task_data)
         except ValueError as error:
@@ -204,7 +203,6 @@ class KnownGame(SeedTasks):
         _ = self.best_play
 
     def optimal_agent(self) -> Agent:
-        """The best player. Raises ConfigError if the trial is too large."""
         return self.agent_of()
 
     def agent_of(self, kind: str = "best") -> Agent:
@@ -242,7 +240,6 @@ class KnownGameAgent(PrivilegedAgent):
     session: SessionView | None = None
 
     def for_session(self, session: SessionView) -> Agent:
-        """The player of one session."""
         return replace(self, session=session)
 
     def get_action(self, messages: list[dict[str, Any]], agent_state: Any) -> tuple[str, Any]:

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from agentsgym.envs.action_text import names_any, read_action, spoken
-from agentsgym.envs.code_game import CodeGame, CodeState
-from agentsgym.envs.code_space import CodeSpace
+from agentsgym.envs.action_text import names_any, spoken
+from agentsgym.envs.code_game import CodeGame, CodeSpace, CodeState
 from agentsgym.envs.known_game import episode_weights, lowest
 from agentsgym.types.names import ConfigError
 
@@ -29,16 +28,6 @@ class Feedback(NamedTuple):
 
     place: int
     color: int
-
-
-def feedback(guess: Code, code: Code) -> Feedback:
-    """The answer to a guess; symmetric in its arguments.
-
-    place = Σ_i [guess_i = code_i]; place + color = Σ_c min(times c in guess, times c in code).
-    """
-    place = sum(g == c for g, c in zip(guess, code, strict=True))
-    common = Counter(guess) & Counter(code)
-    return Feedback(place, common.total() - place)
 
 
 class PegCodes(CodeSpace[Code, Feedback]):
@@ -54,9 +43,15 @@ class PegCodes(CodeSpace[Code, Feedback]):
         self._pegs = np.array(self.codes, dtype=np.int64)
         self._counts = np.stack([(self._pegs == c).sum(axis=1) for c in range(colors)], axis=1)
 
-    def feedback(self, guess: Code, code: Code) -> Feedback:
-        """The pegs in place, and those only misplaced."""
-        return feedback(guess, code)
+    @staticmethod
+    def feedback(guess: Code, code: Code) -> Feedback:
+        """The answer to a guess; symmetric in its arguments.
+
+        place = Σ_i [guess_i = code_i]; place + color = Σ_c min(times c in guess, times c in code).
+        """
+        place = sum(g == c for g, c in zip(guess, code, strict=True))
+        common = Counter(guess) & Counter(code)
+        return Feedback(place, common.total() - place)
 
     def keys(self, guess: int) -> npt.NDArray[np.int64]:
         """place · (length + 1) + color of each code's feedback."""
@@ -65,33 +60,7 @@ class PegCodes(CodeSpace[Code, Feedback]):
         return np.asarray(place * (self.length + 1) + common - place)
 
     def answer(self, key: int) -> Feedback:
-        """The feedback of a number."""
         return Feedback(*divmod(key, self.length + 1))
-
-
-def say_code(code: Code, names: Sequence[str]) -> str:
-    """A code as words: "red blue"."""
-    return " ".join(names[color] for color in code)
-
-
-def read_code(text: str, names: Sequence[str], length: int) -> Code | None:
-    """The code in a text, after any thoughts and in any case; None for anything else."""
-    words = re.split(r"[\s,]+", spoken(text).strip(" \n\t.,!\"'[]").lower())
-    if len(words) != length or any(word not in names for word in words):
-        return None
-    return tuple(names.index(word) for word in words)
-
-
-def read_guess(action: str, names: Sequence[str], length: int) -> Code | None:
-    """The one code in an agent's text (see `read_action`); None for anything else."""
-    return read_action(
-        action, lambda text: read_code(text, names, length), lambda text: names_any(text, names)
-    )
-
-
-def say_feedback(answer: Feedback) -> str:
-    """Feedback as words: "1 right place, 0 right colour."."""
-    return f"{answer.place} right place, {answer.color} right colour."
 
 
 # -- exact best play -------------------------------------------------------------------------------
@@ -239,31 +208,31 @@ class MastermindEnv(CodeGame):
         self.form = f"Answer with {config.length} color{'s' if config.length > 1 else ''} only."
 
     def rules(self, state: CodeState) -> str:
-        """The colors and the number of guesses."""
         names, explained = self.color_names, self.config.explain_actions
         rules = f"Find the code: {self.config.length} of {', '.join(names)}, repeats allowed. "
         rules += "" if explained else f'Guess like "{self.example_action(state)}". '
         return f"{rules}{self.config.max_steps_per_episode} guesses."
 
     def read_code(self, text: str) -> Code | None:
-        """The code that is the whole text; None without one."""
-        return read_code(text, self.color_names, self.config.length)
+        """The code in a text, after any thoughts and in any case; None for anything else."""
+        words = re.split(r"[\s,]+", spoken(text).strip(" \n\t.,!\"'[]").lower())
+        if len(words) != self.config.length or any(word not in self.color_names for word in words):
+            return None
+        return tuple(self.color_names.index(word) for word in words)
 
-    def read_guess(self, action: str) -> Code | None:
-        """The one code in an agent's text; None without one."""
-        return read_guess(action, self.color_names, self.config.length)
+    def names_code(self, text: str) -> bool:
+        return names_any(text, self.color_names)
 
     def say_code(self, code: Code) -> str:
-        """A code as words."""
-        return say_code(code, self.color_names)
+        """A code as words: "red blue"."""
+        return " ".join(self.color_names[color] for color in code)
 
     def say_answer(self, answer: Feedback) -> str:
-        """Feedback in words."""
-        return say_feedback(answer)
+        """Feedback as words: "1 right place, 0 right colour."."""
+        return f"{answer.place} right place, {answer.color} right colour."
 
     @cached_property
     def best_play(self) -> ExactPlayer:
-        """The optimal player of the configured trial. Raises ValueError above 64 codes."""
         weights = episode_weights(*self.played_as_one)
         return ExactPlayer(self.pegs, self.config.max_steps_per_episode, weights)
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from agentsgym import ScriptedAgent
 from agentsgym.envs.known_game import episode_weights
-from agentsgym.envs.mastermind import ExactPlayer, Feedback, MastermindEnv, PegCodes, feedback
+from agentsgym.envs.mastermind import ExactPlayer, Feedback, MastermindEnv, PegCodes
 from expectations import guessed, guessed_with_hint
 
+feedback = PegCodes.feedback
 codes = st.integers(1, 4).flatmap(
     lambda length: st.tuples(*[st.tuples(*[st.integers(0, 4)] * length)] * 2)
 )

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.wordle.env import EntropyPlayer, WordleEnv, WordSpace, all_words, feedback
+from agentsgym.envs.wordle.env import EntropyPlayer, WordleEnv, WordSpace, all_words
 
+feedback = WordSpace.feedback
 texts = st.text("abcde", min_size=5, max_size=5)
 
 

@@ -212,7 +212,6 @@ class ALFWorldEnv(CommandGameEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def begin(self, task_data: Mapping[str, Any]) -> HouseholdGame:
-        """The game of a task at its start."""
         game = HouseholdGame(self.game_file(task_data))
         if self.config.dense_reward:
             game.plan_length = len(game.plan())

@@ -148,7 +148,6 @@ class ExplorationGame(KnownGame):
     # -- an episode -----------------------------------------------------------------------------
 
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        """What is hidden, and nothing known."""
         plan = self.case(task_data).plan
         rng = random.Random(f"explore-{read_seed(task_data)}")
         return {
@@ -210,17 +209,14 @@ class ExplorationGame(KnownGame):
         return player
 
     def prepare(self, kind: str = "best", task_data: Mapping[str, Any] | None = None) -> None:
-        """Find the best play, with informing actions or ("never") without."""
         task = next(iter(self._tasks(True))) if task_data is None else task_data
         self.player_of(task, informs=kind != "never")
 
     def admissible_actions(self, state: ExploreState) -> list[str]:
-        """All paid actions, then all informing ones."""
         wording = self.case(state["task"]).wording
         return [*wording.claims, *wording.informs]
 
     def best_action(self, state: ExploreState, kind: str = "best") -> str:
-        """The best action, or ("never") the best one that does not inform."""
         case, question = self.case(state["task"]), state["question"]
         beliefs = case.plan.asking(state["known"], question.fact)
         player = self.player_of(state["task"], informs=kind != "never")
@@ -228,7 +224,6 @@ class ExplorationGame(KnownGame):
         return case.wording.say(_own_facts(move, question), question)
 
     def notes(self, state: ExploreState) -> str:
-        """The environment's sentences."""
         return " ".join(state["replies"]) or NOTHING
 
     def never_informing_agent(self) -> Agent:
@@ -237,7 +232,6 @@ class ExplorationGame(KnownGame):
         return self.agent_of("never")
 
     def other_references(self, task_data: Mapping[str, Any]) -> Mapping[str, float]:
-        """The best player that never informs itself."""
         score = self.score_of(task_data, "never")
         return {} if score is None else {UNINFORMED: score}
 

@@ -119,7 +119,6 @@ class Game(Wording):
         return self.one_of(self.words.asks).format(color=color, given=number)
 
     def say_answer(self, answer: News, question: Question) -> str:
-        """The answer to a query, or whether a claim is right."""
         move, color = answer.move, self.color(answer.fact)
         if isinstance(move, Inform):
             names = self.words.answers
@@ -265,11 +264,9 @@ class ExploreEnv(ExplorationGame):
         )
 
     def case(self, task_data: Mapping[str, Any]) -> Case:
-        """The configured trial."""
         return Case(self.plan, self.game)
 
     def question(self, task_data: Mapping[str, Any], episode: int) -> Question:
-        """What an episode of a task asks; its player knows it."""
         rng = random.Random(f"explore-{read_seed(task_data)}-{episode}")
         return Question(rng.randrange(self.config.facts), rng.randrange(self.config.choices))
 
@@ -279,11 +276,9 @@ class ExploreEnv(ExplorationGame):
         return self.player_of({}, informs=informs)
 
     def example_action(self, state: ExploreState) -> str:
-        """A paid action."""
         return self.game.words.example
 
     def first_prompt(self, state: ExploreState) -> str:
-        """The round, the rules, and what the episode asks for."""
         game, place = self.game, state["trial"].round_line(self.game.words.same)
         asks = game.asks(state["question"])
         if not self.config.explain_actions:

@@ -80,11 +80,9 @@ class DrawnWords(Wording):
         self.rules = " ".join(lines)
 
     def key(self, text: str) -> tuple[str, ...]:
-        """All words."""
         return tuple(_WORD.findall(text.casefold()))
 
     def say_answer(self, answer: News, question: Question) -> str:
-        """The answer to a query, or whether a claim is right."""
         if isinstance(answer.move, Claim):
             return "Right." if answer.value else "Wrong."
         said = self._draft.said[answer.move.query]
@@ -141,7 +139,6 @@ class ExploreManyEnv(ExplorationGame):
         )
 
     def case(self, task_data: Mapping[str, Any]) -> Case:
-        """The drawn game of a task. Raises ValueError for an unknown family or part."""
         seed = read_seed(task_data)
         family, words, patterns = (task_data.get(key) for key in ("family", "words", "patterns"))
         if family not in FAMILIES or words not in PARTS or patterns not in PARTS:
@@ -152,7 +149,6 @@ class ExploreManyEnv(ExplorationGame):
         return _drawn_case(seed, family, words, patterns, self._drawing)
 
     def question(self, task_data: Mapping[str, Any], episode: int) -> Question:
-        """The fact that an episode asks for."""
         rng = random.Random(f"explore-{read_seed(task_data)}-{episode}")
         return Question(rng.randrange(self.case(task_data).plan.facts))
 

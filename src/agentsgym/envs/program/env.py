@@ -105,7 +105,6 @@ class ProgramEnv(ListedTasks):
         return self._function(task, client)
 
     def _tasks(self, held_out: bool) -> Iterable[Mapping[str, Any]]:
-        """The tasks of the file `tasks` or `eval_tasks`."""
         key = "eval_tasks" if held_out else "tasks"
         path = getattr(self.config, key)
         if path is None:

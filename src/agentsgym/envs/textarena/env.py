@@ -91,11 +91,9 @@ class TextArenaEnv(SeedTasks):
         return sum(step_rewards) + (0.0 if state.done else state.progress())
 
     def admissible_actions(self, state: Play) -> list[str] | None:
-        """All legal moves; see `moves`."""
         return moves(self.game.name, state.raw)
 
     def example_action(self, state: Play) -> str:
-        """A move that the game accepts; see `example_move`."""
         if state.seed not in self._examples:
             self._examples[state.seed] = example_move(state)
         return self._examples[state.seed]

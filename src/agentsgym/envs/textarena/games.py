@@ -26,8 +26,6 @@ class ArenaGame:
             None.
         wins: whether a reward of 1.0 means that the game was won.
         one_puzzle: whether every seed gives the same puzzle.
-        draws: whether a step draws random numbers (a reset always may); a step of the others is
-            spared their exchange, which takes longer than the step itself.
         guesses: whether a wrong guess (a mine, a wrong letter or digit) is an invalid move to
             TextArena, although no player could know it.
         slow: whether a reset is slow enough to be cached.
@@ -43,7 +41,6 @@ class ArenaGame:
     best: float | None = None
     wins: bool = True
     one_puzzle: bool = False
-    draws: bool = False
     guesses: bool = False
     slow: bool = False
     spare_steps: int = 0
@@ -53,9 +50,9 @@ _TILES = ("", "ultra-easy", "mega-easy", "super-easy", "very-easy", "easy", "har
 _DISKS = ("", "medium", "hard", "hardcore", "extreme")
 
 _ALL = (
-    ArenaGame("2048", 300, _TILES, draws=True),
-    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, draws=True, spare_steps=4),
-    ArenaGame("Blackjack", 60, ("", "long"), wins=False, draws=True),
+    ArenaGame("2048", 300, _TILES),
+    ArenaGame("Bandit", 25, ("", "hard"), low=-1.0, spare_steps=4),
+    ArenaGame("Blackjack", 60, ("", "long"), wins=False),
     ArenaGame("Countdown", 12, ("", "random"), best=1.0, one_puzzle=True),
     ArenaGame("Crosswords", 30, ("", "hardcore"), guesses=True),
     ArenaGame("Cryptarithm", 100, best=1.0, one_puzzle=True),
@@ -65,7 +62,7 @@ _ALL = (
     ArenaGame("LightsOut", 20, low=-1.0, best=1.0),
     ArenaGame("LogicPuzzle", 30, ("", "hard")),
     ArenaGame("Mastermind", 20, ("", "hard", "extreme"), best=1.0),
-    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard"), draws=True, guesses=True),
+    ArenaGame("Minesweeper", 100, ("", "small", "medium", "hard"), guesses=True),
     ArenaGame("PegJump", 20, best=1.0, one_puzzle=True),
     ArenaGame("RushHour", 100, slow=True),
     ArenaGame("Secretary", 7, ("", "long"), low=-1.0, spare_steps=2),

@@ -7,7 +7,6 @@ import io
 import itertools
 import json
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,21 +26,13 @@ _DIRECTIONS = frozenset({"up", "down", "left", "right", "w", "a", "s", "d"})
 _MOVING = frozenset({"go", "i", "move", "press", "push", "slide", "swipe", "the", "tiles"})
 PROGRESS_METHODS = ("_get_percentage_completion", "_progress", "_calculate_progress")
 _BRACKETS = re.compile(r"\[[^\[\]]*\]")
-_LOCK = threading.RLock()
-
-
-@contextlib.contextmanager
-def silenced() -> Iterator[None]:
-    """Discard what games print, one thread at a time."""
-    with _LOCK, contextlib.redirect_stdout(io.StringIO()):
-        yield
 
 
 @contextlib.contextmanager
 def drawing(stream: GlobalRandomness) -> Iterator[None]:
-    """Let a game draw from its own random numbers, silenced: TextArena's games seed and use the
-    module `random` itself."""
-    with silenced(), stream.installed():
+    """Let a game draw from its own random numbers, and discard what it prints. TextArena's games
+    seed and use the module `random` itself."""
+    with stream.installed(), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
@@ -73,7 +64,7 @@ class Play:
             return
         move = _admissible(self.game.name, move)
         errors = self.raw.state.error_count
-        with drawing(self.stream) if self.game.draws else silenced():
+        with drawing(self.stream):
             self.done, _ = self.raw.step(move)
         info = self.raw.state.game_info[0]
         self.malformed = self.raw.state.error_count > errors or bool(info["invalid_move"])
@@ -85,7 +76,7 @@ class Play:
 
     def progress(self) -> float:
         """The reward for the current state by the game's own measure of progress."""
-        with drawing(self.stream) if self.game.draws else silenced():
+        with drawing(self.stream):
             return _progress(self.game, self.raw)
 
 
@@ -122,7 +113,7 @@ def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, G
     """Make and reset a game inside a new random stream, because RushHour and Countdown draw their
     puzzles in the constructor."""
     textarena = importlib.import_module("textarena")
-    stream = GlobalRandomness(seed, numpy=False)
+    stream = GlobalRandomness(seed)
     with drawing(stream):
         raw = textarena.make(env_id, **json.loads(options))
         try:

@@ -39,7 +39,6 @@ class AdventureGame(CommandGame):
             self._read(self._engine.reset())
 
     def step(self, command: str) -> None:
-        """Send a command."""
         with contained():
             self._read(self._engine.step(command)[0])
 
@@ -101,7 +100,6 @@ class TextWorldEnv(CommandGameEnv):
     # -- an episode -----------------------------------------------------------------------------
 
     def begin(self, task_data: Mapping[str, Any]) -> AdventureGame:
-        """The game of a task at its start."""
         return AdventureGame(self.game_file(task_data))
 
     def earned(self, game: AdventureGame) -> tuple[float, dict[str, Any]]:

@@ -69,7 +69,7 @@ def ensure_games(root: Path, recipe: Recipe, seeds: Sequence[int]) -> list[Path]
     A child process makes them. Raises MissingExtra, GenerationFailed.
     """
     ensure("textworld", "textworld")
-    paths = [game_path(root, recipe, seed) for seed in seeds]
+    paths = [game_path(root.absolute(), recipe, seed) for seed in seeds]
     missing = [
         (recipe.arguments(seed), str(path))
         for seed, path in zip(seeds, paths, strict=True)

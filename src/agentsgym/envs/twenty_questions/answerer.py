@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable
@@ -143,29 +142,21 @@ class LLMAnswerer:
         return answer if answer.parsed else read_answer(self._complete(messages))
 
 
-class EndpointAnswerer(LLMAnswerer):
+def endpoint_answerer(endpoint: ChatEndpoint) -> LLMAnswerer:
     """A language model behind an endpoint, which is first reached when it is asked. Raises
     MissingKey."""
+    read_key(endpoint.key_env)
+    first, made = threading.Lock(), list[Any]()
 
-    _GREEDY = SamplingParams(max_tokens=512, temperature=0.0)
-
-    def __init__(self, endpoint: ChatEndpoint) -> None:
-        super().__init__(self._complete_there)
-        read_key(endpoint.key_env)
-        self._endpoint = endpoint
-        self._first = threading.Lock()
-
-    @cached_property
-    def _engine(self) -> Any:
+    def complete(messages: Sequence[Message]) -> str:
         from agentsgym.generation.factory import make_engine
 
-        return make_engine(self._endpoint.as_engine(), EngineParts(), training=False)
+        with first:
+            if not made:
+                made.append(make_engine(endpoint.as_engine(), EngineParts(), training=False))
+        return str(made[0].complete(messages, SamplingParams(max_tokens=512, temperature=0.0)))
 
-    def _complete_there(self, messages: Sequence[Message]) -> str:
-        with self._first:
-            engine = self._engine
-        text: str = engine.complete(messages, self._GREEDY)
-        return text
+    return LLMAnswerer(complete)
 
 
 def normal_question(question: str) -> str:

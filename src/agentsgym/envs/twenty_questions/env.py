@@ -18,12 +18,16 @@ from agentsgym.envs.known_game import GameState, KnownGame, lowest, members
 from agentsgym.envs.settings import RESERVED, EnvSettings, TasksPerSolution
 from agentsgym.envs.twenty_questions.answerer import (
     Answerer,
-    EndpointAnswerer,
     LLMAnswerer,
     TableAnswerer,
+    endpoint_answerer,
 )
-from agentsgym.envs.twenty_questions.best_play import BestPlay, best_play
-from agentsgym.envs.twenty_questions.knowledge import KnowledgeTable, load_table
+from agentsgym.envs.twenty_questions.knowledge import (
+    BestPlay,
+    KnowledgeTable,
+    best_play,
+    load_table,
+)
 from agentsgym.envs.twenty_questions.words import matches
 from agentsgym.generation.settings import ChatEndpoint
 from agentsgym.types import Agent
@@ -137,12 +141,11 @@ class TwentyQuestionsEnv(KnownGame):
                 f"{self.name}: env_config.information_reward counts the table's answers; set it to "
                 "0 or leave env_config.answerer out"
             )
-        return EndpointAnswerer(endpoint)
+        return endpoint_answerer(endpoint)
 
     # -- an episode -----------------------------------------------------------------------------
 
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        """The secret and its hints."""
         solution = task_data.get("solution")
         if not isinstance(solution, str) or not solution.strip():
             raise ValueError(f"task_data needs a 'solution' (a word), got {short_repr(task_data)}")
@@ -295,7 +298,6 @@ class TwentyQuestionsEnv(KnownGame):
 
     @property
     def best_play(self) -> BestPlay:
-        """The most informative questions over the table."""
         return best_play(self.table)
 
     def best_action(self, state: QuestionsState, kind: str = "best") -> str:
@@ -309,7 +311,6 @@ class TwentyQuestionsEnv(KnownGame):
         return f"[{self.table.secrets[number]}]"
 
     def notes(self, state: QuestionsState) -> str:
-        """The hints, and the questions with their answers."""
         hints = (self._echo(key, value) for key, value in state["hints"])
         answers = (f"{question} {answer}." for question, answer in state["history"])
         return "\n".join([*hints, *answers])

@@ -15,24 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from agentsgym.envs.action_text import read_action
-from agentsgym.envs.code_game import CodeGame, CodeState
-from agentsgym.envs.code_space import CodeSpace
+from agentsgym.envs.code_game import CodeGame, CodeSpace, CodeState
 from agentsgym.envs.known_game import episode_weights, members
 
 LENGTH = 5
 MARKS = "XYG"
-
-
-def feedback(guess: str, solution: str) -> str:
-    """The marks of a guess; both words have five letters."""
-    rest = Counter(s for g, s in zip(guess, solution, strict=True) if g != s)
-    marks = []
-    for g, s in zip(guess, solution, strict=True):
-        mark = "G" if g == s else "Y" if rest[g] else "X"
-        rest[g] -= mark == "Y"
-        marks.append(mark)
-    return "".join(marks)
 
 
 class WordSpace(CodeSpace[str, str]):
@@ -47,9 +34,15 @@ class WordSpace(CodeSpace[str, str]):
         alphabet = np.arange(26)
         self._counts = (self._letters[:, :, None] == alphabet).sum(axis=1)
 
-    def feedback(self, guess: str, code: str) -> str:
-        """The marks of a guess."""
-        return feedback(guess, code)
+    @staticmethod
+    def feedback(guess: str, code: str) -> str:
+        rest = Counter(c for g, c in zip(guess, code, strict=True) if g != c)
+        marks = []
+        for g, c in zip(guess, code, strict=True):
+            mark = "G" if g == c else "Y" if rest[g] else "X"
+            rest[g] -= mark == "Y"
+            marks.append(mark)
+        return "".join(marks)
 
     def keys(self, guess: int) -> npt.NDArray[np.int64]:
         """The marks of each word's feedback as digits to the base 3, the first one highest."""
@@ -66,7 +59,6 @@ class WordSpace(CodeSpace[str, str]):
         return keys
 
     def answer(self, key: int) -> str:
-        """The marks of a number."""
         return "".join(MARKS[key // 3**place % 3] for place in reversed(range(LENGTH)))
 
 
@@ -160,7 +152,6 @@ class WordleEnv(CodeGame):
         self.play_in(self.words)
 
     def rules(self, state: CodeState) -> str:
-        """What is to be found, and what the marks mean."""
         guesses = self.config.max_steps_per_episode
         return (
             f"Find the common English word of {LENGTH} letters. {guesses} guesses. After a guess, "
@@ -169,27 +160,19 @@ class WordleEnv(CodeGame):
         )
 
     def read_code(self, text: str) -> str | None:
-        """The word that is the whole text; None without one."""
         word = text.strip().casefold()
         return word if word in self.words.index else None
 
-    def read_guess(self, action: str) -> str | None:
-        """The one word of the list in an agent's text; None without one."""
-        return read_action(action, self.read_code, self._names_any)
-
-    def _names_any(self, text: str) -> bool:
+    def names_code(self, text: str) -> bool:
         return any(word in self.words.index for word in _LETTERS.findall(text.casefold()))
 
     def say_code(self, code: str) -> str:
-        """The word."""
         return code
 
     def say_answer(self, answer: str) -> str:
-        """The marks, apart from each other."""
         return " ".join(answer)
 
     @cached_property
     def best_play(self) -> EntropyPlayer:
-        """The strong player of the configured trial."""
         weights = episode_weights(*self.played_as_one)
         return EntropyPlayer(self.words, self.config.max_steps_per_episode, weights)
