@@ -25,12 +25,7 @@ from agentsgym.credit.baselines import (
     rloo_per_rollout,
     state_keys,
 )
-from agentsgym.credit.estimators.gigpo import (
-    check_baseline,
-    compared,
-    group_keys,
-    with_episode,
-)
+from agentsgym.credit.estimators.gigpo import compared, group_keys, with_episode
 from agentsgym.credit.table import without_rounding
 from agentsgym.types import names
 from agentsgym.types.rows import Flags, Floats, Ints
@@ -60,7 +55,7 @@ def _hgpo(
     returns = returns_to_go(table, gamma)
     total, weights = np.zeros(len(returns)), np.zeros(len(returns))
     for k in range(1, history + 2):
-        part = compared(table, returns, state_keys(table, k), baseline, ddof=0)
+        part = compared(table, returns, _history_keys(table, k), baseline, ddof=0)
         there = ~np.isnan(part) if baseline == "loo" else np.nan_to_num(part) != 0.0
         weight = np.where(there, (k + 1.0) ** alpha, 0.0)
         total += weight * np.nan_to_num(part)
@@ -68,6 +63,17 @@ def _hgpo(
     alone = rloo_per_rollout(table)[table.rollout] if baseline == "loo" else 0.0
     mean = np.where(weights > 0, total / np.maximum(weights, 1e-9), alone)
     return np.where(comparable(table)[table.rollout], mean, 0.0)
+
+
+def _history_keys(table: StepTable, states: int) -> Keys:
+    """Keys that are equal for steps whose last `states` states of the episode, the present one
+    included, are equal; steps with too few before them have keys of their own."""
+    keys = state_keys(table)
+    before = np.arange(len(keys)) - np.repeat(episode_starts(table), episode_lengths(table))
+    return [
+        tuple(keys[i - states + 1 : i + 1]) if before[i] >= states - 1 else i
+        for i in range(len(keys))
+    ]
 
 
 def _g2po(
@@ -93,7 +99,6 @@ def _g2po(
     alone. Its code takes 0.1 off V(next) after an invalid action, which here costs the reward its
     `malformed_penalty`, and `success` is 10 there, the reward of a win.
     """
-    check_baseline(baseline)
     keys, following = state_keys(table), next_step(table)
     size = table.size[table.rollout]
     last = following < 0

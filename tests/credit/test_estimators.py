@@ -442,7 +442,7 @@ def test_the_estimator_of_the_docs_is_one():
     (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
     made = {}
     exec(code, made)
-    entry = Estimator.own("docs.immediate", made["immediate"])
+    entry = Estimator(name="docs.immediate", help="", assign=made["immediate"], variants=())
     assert entry.options == ("discount",)
     steps = credit_steps(table_of([rollout(0, 0, [1.0, 4.0])]), entry, discount=0.5)
     assert steps.value.tolist() == [1.0, 2.0]

@@ -265,7 +265,7 @@ def test_batches_are_generations_in_whatever_order_their_rollouts_end(data, ahea
     )
     tasks = SimpleNamespace(generation=_requests_of)
     alone = SimpleNamespace(together=lambda act: act())
-    branches = BranchPlan(args, alone, dict, list)
+    branches = BranchPlan(args, alone, dict)
     batches = GenerationBatches(args, tasks, collector, alone, lambda step: None, None, branches)
     for number in range(first, first + 4):
         requests, rollouts = batches.next(number, first + 4)

@@ -164,8 +164,6 @@ def test_values_that_the_hints_of_transformers_leave_out(config):
         ({"branches": 3}, "branches=3 needs advantage_estimator='branch': 'grpo' would"),
         ({"branches": 2, "advantage_estimator": "branch"}, "num_generations=8 .* 2 or more times"),
         ({"branches": 7, "advantage_estimator": "branch"}, "branches . 1 = 8"),
-        ({"branches": 1, "advantage_estimator": "branch", "branch_where": "entropy",
-          "max_staleness": 1, "engine": SERVERS}, "needs max_staleness=0"),
         ({"off_policy_masks": {"icepop": [0, 5.0]}}, "off_policy_masks.icepop.0 must be greater"),
         ({"off_policy_masks": {"ice": 1.0}}, "unknown key 'off_policy_masks.ice'"),
         ({"scale_rewards": "some"}, "scale_rewards must be 'group', 'batch', 'none'"),

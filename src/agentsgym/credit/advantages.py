@@ -92,8 +92,7 @@ def credit_steps(
 ) -> StepAdvantages:
     """One number per step of the table, with the steps' keys. Raises ValueError for an estimator
     of tokens."""
-    if isinstance(estimator, str):
-        estimator = find_estimator(estimator)
+    estimator = find_estimator(estimator) if isinstance(estimator, str) else estimator
     if estimator.per != "step":
         raise ValueError(f"estimator {estimator.name!r} gives numbers to tokens, not to steps")
     with np.errstate(invalid="ignore"):  # what is not finite is refused below
@@ -125,7 +124,7 @@ def find_estimator(name: str) -> Estimator:
             f"advantage estimator {name!r} is not a function of a step table: one argument, and "
             "options as keyword-only arguments"
         )
-    return Estimator.own(name, function)
+    return Estimator(name=name, help="", assign=function, variants=())
 
 
 def _takes_a_table(function: Any) -> bool:

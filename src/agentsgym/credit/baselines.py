@@ -85,20 +85,12 @@ def rloo_per_rollout(table: StepTable) -> Floats:
 # -- which steps belong together -------------------------------------------------------------------
 
 
-def state_keys(table: StepTable, states: int = 1) -> Keys:
-    """Keys that are equal for steps of a group whose last `states` anchors of the episode, the
-    present one included, are equal. Steps of free shots and of rollouts without a comparison have
-    others, and steps with too few before them keys of their own."""
-    live = comparable(table)[table.rollout].tolist()
-    groups, scored = table.group[table.rollout].tolist(), (table.score_weight > 0).tolist()
-    anchors = table.anchor.tolist()
-    before = np.arange(len(anchors)) - np.repeat(episode_starts(table), episode_lengths(table))
-    return [
-        (groups[i], scored[i], live[i], *anchors[i - states + 1 : i + 1])
-        if before[i] >= states - 1
-        else i
-        for i in range(len(anchors))
-    ]
+def state_keys(table: StepTable) -> Keys:
+    """Keys that are equal for steps of a group with equal anchors. Steps of free shots and of
+    rollouts without a comparison have others."""
+    live = comparable(table)[table.rollout]
+    columns = table.group[table.rollout], table.score_weight > 0, live, table.anchor
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def comparable(table: StepTable) -> Flags:

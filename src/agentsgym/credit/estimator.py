@@ -55,11 +55,6 @@ class Estimator:
     def __call__(self, subject: Any, **options: Any) -> Any:
         return self.assign(subject, **options)
 
-    @classmethod
-    def own(cls, path: str, assign: Callable[..., Any]) -> "Estimator":
-        """A user's own function of a step table, named by its dotted path."""
-        return cls(name=path, help="", assign=assign, variants=())
-
     @property
     def reads_policy(self) -> bool:
         """Whether it needs more than recorded rollouts."""

@@ -188,7 +188,12 @@ class GRPOEnvConfig(_Own, GRPOConfig):  # type: ignore[misc]
 def _check_combinations(config: Any) -> None:
     """Raise ValueError for settings that contradict each other, and for one that has no effect with
     the others; `config` is a GRPOEnvConfig."""
-    _check_generation(config)
+    if config.steps_per_generation % config.gradient_accumulation_steps:
+        raise ValueError(
+            f"steps_per_generation ({config.steps_per_generation}) must be a multiple of "
+            f"gradient_accumulation_steps ({config.gradient_accumulation_steps}): an optimizer "
+            "step must not span two generations"
+        )
     if LOSSES[config.loss_type].needs_norm_tokens and config.norm_tokens is None:
         raise ValueError(
             f"loss_type {config.loss_type!r} needs loss_norm_tokens or max_rollout_tokens"
@@ -215,15 +220,6 @@ def _check_combinations(config: Any) -> None:
     _check_engine(config)
     _check_accelerator(config)
     refuse_without_effect(config)
-
-
-def _check_generation(config: Any) -> None:
-    if config.steps_per_generation % config.gradient_accumulation_steps:
-        raise ValueError(
-            f"steps_per_generation ({config.steps_per_generation}) must be a multiple of "
-            f"gradient_accumulation_steps ({config.gradient_accumulation_steps}): an optimizer "
-            "step must not span two generations"
-        )
 
 
 def _check_estimator(config: Any) -> None:
@@ -262,11 +258,6 @@ def _check_branches(config: Any) -> None:
         raise ValueError(
             f"num_generations={size} must be 2 or more times branches + 1 = {number + 1}: a group "
             "has several trunks, each with its branches"
-        )
-    if number and config.branch_where == "entropy" and config.max_staleness:
-        raise ValueError(
-            "branch_where='entropy' needs max_staleness=0: the trainer measures the entropy "
-            "between trunks and branches"
         )
 
 

@@ -145,11 +145,10 @@ class TrainSettings(Section):
         "Number of branches of each ordinary rollout, for the estimator 'branch': a branch "
         "repeats the rollout's first actions and then differs (docs/branching.md).",
     )
-    branch_where: Literal["first", "even", "entropy"] = setting(
+    branch_where: Literal["first", "even"] = setting(
         "first",
         "The action that branches replace: 'first': the second action of the trial; "
-        "'even': any action with equal probability; 'entropy': any action, more often "
-        "where the policy is less certain.",
+        "'even': any action with equal probability.",
     )
     curriculum: Text | None = setting(
         None,

@@ -20,7 +20,7 @@ from agentsgym.credit import find_estimator
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.training.advantages import ChoiceScorer, GenerationAdvantages
 from agentsgym.training.batches import GenerationBatches
-from agentsgym.training.branches import BranchPlan, first_entropies
+from agentsgym.training.branches import BranchPlan
 from agentsgym.training.chat_templates import log_properties, template_options
 from agentsgym.training.collect import RolloutCollector
 from agentsgym.training.config import GRPOEnvConfig
@@ -144,12 +144,7 @@ class GRPOEnvTrainer(TRLBase):
         check_engine_at_work(args, engine)
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
-        self.branches = BranchPlan(
-            args,
-            self.ranks,
-            lambda: self.kept("branches"),
-            lambda some: first_entropies(self.loss.scorer, some, self.model),
-        )
+        self.branches = BranchPlan(args, self.ranks, lambda: self.kept("branches"))
         self.batches = GenerationBatches(
             args,
             self.tasks,
@@ -211,10 +206,10 @@ class GRPOEnvTrainer(TRLBase):
         args, step = self.args, self.state.global_step
         requests, rollouts = self.batches.next(step, self.state.max_steps)
         advantages = self._credit(rollouts)
+        figures: dict[str, float] = {}
         if isinstance(self.tasks, Curriculum):
             number = step // args.updates_per_generation
-            for name, value in self.tasks.learn(number, advantages.groups_with_signal).items():
-                self.record_metric(name, value)
+            figures |= self.tasks.learn(number, advantages.groups_with_signal)
         rounds = args.max_resample_rounds if args.zero_signal_groups == "resample" else 0
         for round_ in range(rounds):
             if advantages.share_with_signal == 1.0:
@@ -226,14 +221,13 @@ class GRPOEnvTrainer(TRLBase):
             self.reports.hand_over(rollouts, "train", step)
             self.failures.stop(rollouts, step)
         if self.critic is not None:
-            for name, value in self.critic.learn(advantages.returns).items():
-                self.record_metric(name, value)
+            figures |= self.critic.learn(advantages.returns)
         trained = advantages.train_rollouts()
         self.sample.choose(trained, step)
         if self.replay is not None:
             trained = self._replay(trained, self.replay)
         self.low_signal.update(advantages.share_with_signal)
-        figures = {"time/rollouts": seconds} | self.batches.figures(rollouts, step)
+        figures |= {"time/rollouts": seconds} | self.batches.figures(rollouts, step)
         figures |= self.branches.learn(rollouts)
         self.reports.generation(rollouts, step, advantages, figures)
         for each in self.passes:
@@ -301,7 +295,8 @@ class GRPOEnvTrainer(TRLBase):
         """Add the gradients of one micro-batch and log its figures."""
         started = time.perf_counter()
         layouts, loss, metrics = self.update.learn(model, rollouts)
-        self._record_means(metrics)
+        for name, value in mean_of_sums(self.ranks.gather(metrics)).items():
+            self.record_metric(name, value)
         self._record_tokens(layouts)
         self._before_update -= 1
         if self._before_update == 0 and self._of_later_updates:
@@ -318,11 +313,6 @@ class GRPOEnvTrainer(TRLBase):
         names = ("tokens_read", "distinct_tokens")
         for name, column in zip(names, zip(*self.ranks.gather([counts]), strict=True), strict=True):
             self.record_metric(name, float(sum(column)))
-
-    def _record_means(self, parts: Sequence[Mapping[str, tuple[float, float]]]) -> None:
-        """Log the means of a micro-batch over all its tokens, including those of other ranks."""
-        for name, value in mean_of_sums(self.ranks.gather(list(parts))).items():
-            self.record_metric(name, value)
 
     # -- evaluation -----------------------------------------------------------------------------
 

@@ -46,16 +46,12 @@ def gigpo(
 # -- the parts -------------------------------------------------------------------------------------
 
 
-def check_baseline(baseline: str) -> None:
-    if baseline not in ("loo", "mean", "mean_std"):
-        raise ValueError(f"baseline must be 'loo', 'mean' or 'mean_std', got {baseline!r}")
-
-
 def compared(
     table: StepTable, values: Floats, keys: Keys, baseline: str, *, ddof: int = 1
 ) -> Floats:
     """Each step's value against those with the same key, NaN where there are none, shape (N,)."""
-    check_baseline(baseline)
+    if baseline not in ("loo", "mean", "mean_std"):
+        raise ValueError(f"baseline must be 'loo', 'mean' or 'mean_std', got {baseline!r}")
     size = np.fmax(table.size[table.rollout], np.abs(values))
     if baseline == "loo":
         return without_rounding(values - mean_of_others(values, table.rollout, keys)[0], size)

@@ -21,7 +21,7 @@ Clipped = Callable[[torch.Tensor, Chunk, float, float], torch.Tensor]
 the bounds, for the metric `clipped`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LossType:
     """A complete loss type.
 
@@ -120,48 +120,12 @@ def beyond_cap(ratio: torch.Tensor, chunk: Chunk, low: float, high: float) -> to
 
 
 LOSSES = table(
-    LossType(
-        name="grpo",
-        formula=clipped_surrogate,
-        divisor=weights.per_rollout_token,
-        clipped=beyond_both,
-    ),
-    LossType(
-        name="dapo",
-        formula=clipped_surrogate,
-        divisor=weights.per_token,
-        clipped=beyond_both,
-    ),
-    LossType(
-        name="dr_grpo",
-        formula=clipped_surrogate,
-        divisor=weights.per_constant,
-        clipped=beyond_both,
-    ),
-    LossType(
-        name="cispo",
-        formula=cispo,
-        divisor=weights.per_token,
-        clipped=beyond_cap,
-    ),
-    LossType(
-        name="sapo",
-        formula=sapo,
-        divisor=weights.per_rollout_token,
-        clipped=beyond_both,
-    ),
-    LossType(
-        name="luspo",
-        formula=clipped_surrogate,
-        divisor=weights.per_rollout,
-        clipped=beyond_both,
-    ),
-    LossType(
-        name="vespo",
-        formula=vespo,
-        divisor=weights.per_token,
-        clipped=beyond_both,
-        needs_rollout_ratio=True,
-    ),
+    LossType("grpo", clipped_surrogate, weights.per_rollout_token, beyond_both),
+    LossType("dapo", clipped_surrogate, weights.per_token, beyond_both),
+    LossType("dr_grpo", clipped_surrogate, weights.per_constant, beyond_both),
+    LossType("cispo", cispo, weights.per_token, beyond_cap),
+    LossType("sapo", sapo, weights.per_rollout_token, beyond_both),
+    LossType("luspo", clipped_surrogate, weights.per_rollout, beyond_both),
+    LossType("vespo", vespo, weights.per_token, beyond_both, needs_rollout_ratio=True),
 )
 """The loss types by name."""

@@ -12,10 +12,8 @@ from agentsgym.types.names import ConfigError, table, unknown_key
 
 
 class SamplerGap(NamedTuple):
-    """How far the policy is from its sampler at P agent tokens.
-
-    All tensors have shape (P,) and no gradient.
-    """
+    """How far the policy is from its sampler at P agent tokens; tensors of shape (P,) without
+    gradient."""
 
     logps: torch.Tensor
     sampler_logps: torch.Tensor
@@ -29,10 +27,8 @@ class SamplerGap(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffPolicyMask:
-    """A mask: `keep` takes a gap and the bounds, and returns a bool for each token.
-
-    `published` are the bounds of the source.
-    """
+    """A mask: `keep` takes a gap and the bounds, and returns a bool for each token. `published` are
+    the bounds of the source."""
 
     name: str
     published: tuple[float, ...]
@@ -75,16 +71,12 @@ def bounds_of(masks: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, ..
     return result
 
 
-def sampler_gap(logps: torch.Tensor, chunk: Chunk) -> SamplerGap:
-    """The gap of a chunk's tokens; 0 for those that no engine gave log-probabilities for."""
-    logps = logps.detach()
-    sampler = torch.where(chunk.sampled > 0, chunk.sampler_logps, logps)
-    return SamplerGap(logps, sampler, chunk.advantages)
-
-
 def kept_by(
     masks: Mapping[str, tuple[float, ...]], logps: torch.Tensor, chunk: Chunk
 ) -> dict[str, torch.Tensor]:
-    """Which of the chunk's tokens each mask keeps, bool of shape (P,)."""
-    gap = sampler_gap(logps, chunk)
+    """Which of the chunk's tokens each mask keeps, bool of shape (P,); the gap of a token that no
+    engine gave a log-probability for is 0."""
+    logps = logps.detach()
+    sampler = torch.where(chunk.sampled > 0, chunk.sampler_logps, logps)
+    gap = SamplerGap(logps, sampler, chunk.advantages)
     return {name: MASKS[name].keep(gap, *bounds) for name, bounds in masks.items()}

@@ -46,7 +46,7 @@ def chunk_loss(
     bounds = {"epsilon": args.epsilon, "epsilon_high": args.epsilon if high is None else high}
     settings = {name: bounds.get(name, getattr(args, name)) for name in kind.settings}
     old = chunk.logps.get("old", logps.detach())
-    ratio = RATIO_SCOPES[args.ratio_scope].ratio(logps, old, chunk)
+    ratio = RATIO_SCOPES[args.ratio_scope](logps, old, chunk)
     loss = kind.formula(logps, ratio, chunk, **settings)
     if not args.policy_gradient:
         loss = loss * 0.0
@@ -182,8 +182,8 @@ class MicroBatchLoss:
         one the figures of whole rollouts are computed, if the loss needs them."""
         distills = self.args.teacher_model is not None
         trained = [r for r in rollouts if r.in_loss or (distills and not r.played.failed)]
-        parts = LOSSES[self.args.loss_type], RATIO_SCOPES[self.args.ratio_scope]
-        if self._reused and any(part.needs_rollout_ratio for part in parts):
+        of_rollouts = self.args.ratio_scope == "rollout"
+        if self._reused and (of_rollouts or LOSSES[self.args.loss_type].needs_rollout_ratio):
             self._fill_rollout_ratios(model, trained)
         return self.scorer.layouts([row for r in trained for row in r.rows], model)
 

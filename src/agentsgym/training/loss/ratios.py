@@ -1,26 +1,14 @@
 """Importance ratios of the policy to the sampling policy, in three scopes."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import torch
 
 from agentsgym.training.loss.batch import Chunk
-from agentsgym.types.names import table
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RatioScope:
-    """The tokens over which the importance ratio of a token is computed.
-
-    `ratio` takes log-probabilities and old ones of the chunk's agent tokens, both of shape (P,),
-    and returns the ratio of each, in the same shape. A scope that `needs_rollout_ratio`
-    uses the sum over the whole rollout, whose rows may be in several chunks.
-    """
-
-    name: str
-    ratio: Callable[[torch.Tensor, torch.Tensor, Chunk], torch.Tensor]
-    needs_rollout_ratio: bool = False
+Ratio = Callable[[torch.Tensor, torch.Tensor, Chunk], torch.Tensor]
+"""(logps, old logps, chunk) → the importance ratio of each of the chunk's agent tokens; all of
+shape (P,)."""
 
 
 def token_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
@@ -39,9 +27,10 @@ def step_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> to
 
 
 def rollout_ratio(logps: torch.Tensor, old_logps: torch.Tensor, chunk: Chunk) -> torch.Tensor:
-    """Like `step_ratio`, with the mean over all agent tokens of the rollout, which the chunk
-    contains. Source: GSPO-token, Zheng et al. 2025, arXiv 2507.18071."""
-    return torch.exp(rollout_mean(chunk).detach() + logps - logps.detach())
+    """Like `step_ratio`, with the mean over all agent tokens of the rollout, whose rows may be in
+    several chunks: `Chunk.rollout_log_ratio`."""
+    mean = chunk.rollout_log_ratio / chunk.rollout_tokens.clamp(min=1.0)
+    return torch.exp(mean.detach() + logps - logps.detach())
 
 
 def step_mean(log_ratio: torch.Tensor, chunk: Chunk) -> torch.Tensor:
@@ -50,11 +39,6 @@ def step_mean(log_ratio: torch.Tensor, chunk: Chunk) -> torch.Tensor:
     sums = values.new_zeros(chunk.steps).index_add_(0, chunk.span, values)
     counts = values.new_zeros(chunk.steps).index_add_(0, chunk.span, torch.ones_like(values))
     return (sums / counts)[chunk.span]
-
-
-def rollout_mean(chunk: Chunk) -> torch.Tensor:
-    """Mean log-ratio over the agent tokens of each token's rollout, shape (P,)."""
-    return chunk.rollout_log_ratio / chunk.rollout_tokens.clamp(min=1.0)
 
 
 def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> torch.Tensor:
@@ -68,9 +52,9 @@ def sampler_correction(old_logps: torch.Tensor, chunk: Chunk, cap: float) -> tor
     return ratio.clamp(max=cap).detach()
 
 
-RATIO_SCOPES = table(
-    RatioScope(name="token", ratio=token_ratio),
-    RatioScope(name="step", ratio=step_ratio),
-    RatioScope(name="rollout", ratio=rollout_ratio, needs_rollout_ratio=True),
-)
-"""The importance ratio's scopes by name."""
+RATIO_SCOPES: Mapping[str, Ratio] = {
+    "token": token_ratio,
+    "step": step_ratio,
+    "rollout": rollout_ratio,
+}
+"""The ratio by the tokens over which it is computed."""
