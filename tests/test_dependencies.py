@@ -36,7 +36,7 @@ EXTRAS = {
     "integrations/axolotl": {"axolotl"},
     "integrations/inspect": {"inspect"},
     "integrations/verifiers": {"verifiers"},
-    "integrations/trl": {"train"},
+    "integrations/trl.py": {"train"},
     "rollout/ray": {"ray"},
     "runs": {"train"},
     "tokens/grammars.py": {"grammar"},

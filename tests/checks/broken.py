@@ -273,13 +273,6 @@ class ListsOneTwice(ListsItsWords):
         return SoundEnv._step_episode(self, session_id, state, action)
 
 
-class ListsNothing(ListsItsWords):
-    """Has no legal action, and asks for one."""
-
-    def admissible_actions(self, state):
-        return []
-
-
 class HasOtherNames(ListsItsWords):
     """Also takes a word by its number, which is another wording of it: nothing is missing."""
 

@@ -9,30 +9,36 @@ from agentsgym.checks import CheckFailed, check_env
 from agentsgym.envs import ConfigError
 from checks import broken
 
+# Environment → the check that catches it, and what its evidence says.
 CAUGHT_BY = {
-    broken.SharesState: "interleaved",
-    broken.LeavesStates: "interleaved",
-    broken.DrawsAnEpisode: "interleaved",
-    broken.SeedsGlobally: "global randomness",
-    broken.TellsTheTime: "same seed",
-    broken.ListsASet: "another process",
-    broken.PaysTooMuch: "rewards",
-    broken.WinsByListing: "list everything",
-    broken.ObeysInjections: "hostile actions",
-    broken.CrashesOnBinary: "hostile actions",
-    broken.ListsWhatItRefuses: "admissible actions",
-    broken.ListsWhatCrashes: "admissible actions",
-    broken.ListsTooFew: "admissible actions",
-    broken.ForgetsAPlayersMove: "admissible actions",
-    broken.ListsOneTwice: "admissible actions",
-    broken.ListsNothing: "admissible actions",
-    broken.LeavesThreads: "clean-up",
-    broken.LeavesFiles: "clean-up",
-    broken.CannotClose: "clean-up",
-    broken.PlaysOnAfterDone: "ending",
-    broken.MasksEverything: "masks",
-    broken.TrainsOnItsEvaluation: "tasks",
-    broken.NamesAnother: "tasks",
+    broken.SharesState: ("interleaved", "side by side"),
+    broken.LeavesStates: ("interleaved", ""),
+    broken.DrawsAnEpisode: ("interleaved", ""),
+    broken.SeedsGlobally: ("global randomness", "random"),
+    broken.TellsTheTime: ("same seed", ""),
+    broken.ListsASet: ("another process", ""),
+    broken.PaysTooMuch: ("rewards", ""),
+    broken.WinsByListing: ("list everything", r"wins (\d+) of \1 tasks"),
+    broken.ObeysInjections: ("hostile actions", ""),
+    broken.CrashesOnBinary: ("hostile actions", "raised: UnicodeEncodeError"),
+    broken.ListsWhatItRefuses: (
+        "admissible actions",
+        r"after \[.*\], '\[\w+\]' is listed, but it is malformed",
+    ),
+    broken.ListsWhatCrashes: ("admissible actions", r"'\[lemon\]' is listed, but it raises"),
+    broken.ListsTooFew: ("admissible actions", ""),
+    broken.ForgetsAPlayersMove: (
+        "admissible actions",
+        r"at the start, '\[give up\]' is accepted, but not listed",
+    ),
+    broken.ListsOneTwice: ("admissible actions", r"lists '\[apple\]' twice"),
+    broken.LeavesThreads: ("clean-up", ""),
+    broken.LeavesFiles: ("clean-up", ""),
+    broken.CannotClose: ("clean-up", ""),
+    broken.PlaysOnAfterDone: ("ending", ""),
+    broken.MasksEverything: ("masks", ""),
+    broken.TrainsOnItsEvaluation: ("tasks", "1 of 2 evaluation tasks"),
+    broken.NamesAnother: ("tasks", ""),
 }
 
 
@@ -46,10 +52,9 @@ def test_a_sound_environment_passes():
 
 @pytest.mark.parametrize("env_class", CAUGHT_BY, ids=lambda c: c.__name__)
 def test_each_broken_environment_is_caught(env_class):
-    name = CAUGHT_BY[env_class]
+    name, evidence = CAUGHT_BY[env_class]
     report = check_env(env_class, budget_seconds=10, only=[name])
-    assert not report.passed, report.to_text()
-    assert report[name].evidence
+    assert not report.passed and re.search(evidence, report[name].evidence), report.to_text()
     with pytest.raises(CheckFailed, match=name):
         report.raise_if_failed()
 
@@ -75,35 +80,14 @@ def test_actions_are_tried_for_their_share_of_the_time():
     report = check_env(broken.ListsItsWords, budget_seconds=0.01, only=["admissible actions"])
     listed, others, states = map(int, re.findall(r"\d+", report["admissible actions"].evidence))
     assert (listed <= 8 + 2 + 2, others <= 24 + 6 + 6, states) == (True, True, 3)
-    evidence = _evidence(broken.SoundEnv, "admissible actions")
-    assert evidence == "the environment lists no actions"
+    report = check_env(broken.SoundEnv, only=["admissible actions"])
+    assert report["admissible actions"].evidence == "the environment lists no actions"
 
 
 def test_cheap_rewards_are_warned_of_but_do_not_fail():
     report = check_env(broken.PaysForTalking, budget_seconds=10)
     assert report.passed, report.to_text()
     assert any("always the same earns 0.9" in warning for warning in report.warnings)
-
-
-def test_the_evidence_names_what_happened():
-    assert "raised: UnicodeEncodeError" in _evidence(broken.CrashesOnBinary, "hostile actions")
-    assert "side by side" in _evidence(broken.SharesState, "interleaved")
-    assert "random" in _evidence(broken.SeedsGlobally, "global randomness")
-    refused = _evidence(broken.ListsWhatItRefuses, "admissible actions")
-    assert re.fullmatch(r"after \[.*\], '\[\w+\]' is listed, but it is malformed", refused)
-    assert "'[lemon]' is listed, but it raises" in _evidence(
-        broken.ListsWhatCrashes, "admissible actions"
-    )
-    given_up = _evidence(broken.ForgetsAPlayersMove, "admissible actions")
-    assert given_up == "at the start, '[give up]' is accepted, but not listed"
-    assert "lists '[apple]' twice" in _evidence(broken.ListsOneTwice, "admissible actions")
-    assert "it lists none" in _evidence(broken.ListsNothing, "admissible actions")
-    assert "1 of 2 evaluation tasks" in _evidence(broken.TrainsOnItsEvaluation, "tasks")
-    assert re.search(r"wins (\d+) of \1 tasks", _evidence(broken.WinsByListing, "list everything"))
-
-
-def _evidence(env_class, name):
-    return check_env(env_class, budget_seconds=10, only=[name])[name].evidence
 
 
 def test_report_is_json_and_an_object_is_checked_through_new_ones():
@@ -133,18 +117,6 @@ def test_an_environment_without_datasets_needs_tasks():
 def test_unknown_check_is_refused():
     with pytest.raises(ValueError, match="no check 'taste'"):
         check_env(broken.SoundEnv, only=["taste"])
-
-
-def test_an_environment_may_begin_episodes_without_initialize_episode():
-    class Begins(broken.SoundEnv):
-        def _begin_episode(self, session_id, task_data, trial):
-            return broken.SoundEnv._initialize_episode(self, session_id, task_data)
-
-        def _initialize_episode(self, session_id, task_data):
-            raise AssertionError("not called")
-
-    report = check_env(Begins, only=["ending", "interleaved"], budget_seconds=5)
-    assert report.passed, report.to_text()
 
 
 @pytest.mark.parametrize("tasks", [None, [{"word": "apple"}]])

@@ -67,20 +67,6 @@ def test_the_game_of_twenty_questions_goes_as_on_its_page():
     assert rendered(batch).split() == shown.split()  # the page breaks long lines
 
 
-def test_the_games_are_as_their_page_says():
-    pytest.importorskip("textarena", reason="needs the extra textarena")
-    from agentsgym.envs.textarena.games import GAMES
-
-    text = " ".join((DOCS / "environments/textarena.md").read_text().split())
-    for low, high, said in ((0, 1, ""), (-1, 1, "{} (from -1)"), (0, 20, "in {} (to 20)")):
-        names = [game.name for game in GAMES.values() if (game.low, game.high) == (low, high)]
-        *some, last = names
-        listed = f"{', '.join(some)} and {last}" if some else last
-        assert said.format(listed) in text
-    one = [name for name in GAMES if make(f"TextArena/{name}").one_puzzle]
-    assert f"{', '.join(one[:-1])} and {one[-1]} deal the same puzzle" in text
-
-
 def test_the_guide_ends_with_a_check_that_passes(tmp_path, monkeypatch):
     page = (DOCS / "write-your-own-environment.md").read_text()
     reference = (DOCS / "environment-reference.md").read_text()

@@ -5,11 +5,9 @@ import pytest
 
 from agentsgym.checks import check_env
 from agentsgym.checks.check import CHECKS
-from agentsgym.checks.context import Context, Failed
-from agentsgym.checks.rules.tasks import masks
+from agentsgym.checks.context import Context
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
-from agentsgym.types import Message
 from helpers import CountdownEnv
 from rollout.doubles import SumEnv
 
@@ -61,26 +59,6 @@ def context(config, tasks, **kept):
     made = Context(lambda t: CountdownEnv(t, config), env, tasks, None, [], budget=1.0, **kept)
     made.measure()
     return made
-
-
-@pytest.mark.parametrize("carry", ["none", "full", "summary"])
-def test_masks_of_a_carried_conversation_are_compared_with_each_action_once(carry, monkeypatch):
-    config = {**TRIAL, "carry": carry}
-    tasks = [{"rewards": [0.0, 1.0]}, {"rewards": [1.0]}]
-    assert masks(context(config, tasks)).evidence
-
-    class Shouting(CountdownEnv):
-        def run_trial(self, *args, **options):
-            batch = super().run_trial(*args, **options)
-            for rollout in batch.rollouts:
-                last = rollout.episodes[-1].steps[-1]
-                object.__setattr__(last, "answer", Message("assistant", last.action + "!"))
-            return batch
-
-    wrong = context(config, tasks)
-    wrong.make = lambda tokenizer: Shouting(tokenizer, config)
-    with pytest.raises(Failed, match="the masked tokens say"):
-        masks(wrong)
 
 
 def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():

@@ -86,11 +86,6 @@ def test_why_a_template_begins_a_row(text, name, reason):
         assert conversation(report, "plain answers").rows == 1
 
 
-def test_thoughts_that_the_prompt_turns_off_are_not_played():
-    report = check_tokens(build_tokenizer(PREFILLS))
-    assert "answers that think" not in [one.name for one in report.conversations]
-
-
 def test_arguments_of_the_template_are_honored():
     tokenizer = tokenizer_for(template("qwen3"))
     thinking = conversation(check_tokens(tokenizer), "answers that think")

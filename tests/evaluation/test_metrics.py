@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import replace
 
-from agentsgym import MultistepEnv, ScriptedAgent, task_dataset
+from agentsgym import MultistepEnv, ScriptedAgent
 from agentsgym.envs import register
 from agentsgym.evaluation import Evaluation, assess, evaluate
 from agentsgym.evaluation.metrics import record, summarize
@@ -116,14 +116,6 @@ def test_the_share_of_informing_actions_overall_and_in_free_shots():
     assert "informing" not in assess(trials[2:]).metrics
 
 
-def test_without_free_shots_there_is_one_share_of_informing_actions():
-    figures = summarize([record(rollout("A", marked([False, False], free=False)))])
-    assert figures["informing"] == 0.0
-    assert not any(name.startswith("informing/") for name in figures)
-    own = summarize([record(rollout("A", episode([0.0], {"informing": 1.0})))])
-    assert own["metrics/informing"] == 1.0 and "informing" not in own
-
-
 def test_an_evaluation_has_the_figures_of_its_trials():
     trial = rollout("A", episode([1.0], win=False), episode([3.0], win=True, index=1))
     evaluation = assess([trial, replace(trial, error="broke"), MIXED[2]])
@@ -186,16 +178,3 @@ def test_a_reference_that_cannot_be_told_is_unknown(caplog):
     rows = [{"env_class_path": "tests/Odd", "env_config": {}, "task_data": {}}]
     assert evaluate(rows, ScriptedAgent(["a"]), rollouts=1).evaluation.regret is None
     assert "tests/Odd: the reference score of a task: KeyError" in caplog.text
-
-
-def test_an_evaluation_is_played_by_the_objects_handed_over():
-    class Generous(OddEnv):
-        def _step_episode(self, session_id, state, action):
-            return state, self.__dict__.get("gift", 0.0), True, {}
-
-    register("tests/Generous", Generous)
-    env = Generous()
-    env.gift = 5.0
-    rows = list(task_dataset(env, [{"reference": 1.0}]))
-    assert evaluate(rows, ScriptedAgent(["a"]), rollouts=1).evaluation.reward == 0.0
-    assert evaluate(rows, ScriptedAgent(["a"]), rollouts=1, envs=[env]).evaluation.reward == 5.0

@@ -1,11 +1,9 @@
 """Our environments as tasks of Inspect: the same games as natively, and every way to fail. Run with
 `make test-doors DOOR=inspect`."""
 
-import math
 import os
 import subprocess
 import sys
-import time
 import zlib
 from pathlib import Path
 
@@ -202,38 +200,6 @@ def test_a_full_context_ends_the_trial_as_natively(run):
     stored = log.samples[0].store["agentsgym"]
     assert stored["episodes"][0]["stop_reason"] == "max_rollout_tokens"
     assert stored["episodes"][0]["steps"] == 0
-
-
-@pytest.mark.clock
-def test_an_environment_that_waits_steps_in_threads(run, monkeypatch):
-    class SlowEnv(CountdownEnv):
-        blocking = True
-
-        def _step_episode(self, session_id, state, action):
-            time.sleep(0.5)
-            return super()._step_episode(session_id, state, action)
-
-    monkeypatch.setattr("helpers.CountdownEnv", SlowEnv)
-    task = env_task("helpers.CountdownEnv", trust=["helpers"])
-    log = run(task, lambda messages: "a", limit=4)
-    spent = [sample.total_time for sample in log.samples]
-    assert len(spent) == 4 and log.status == "success"
-    done = [e.timestamp for s in log.samples for e in s.events if e.event == "score"]
-    # One after the other, the eight steps take 4 s, and the last ends 3.5 s after the first.
-    assert (max(done) - min(done)).total_seconds() < 2.5
-
-
-def test_without_a_reported_win_none_is_scored(run, monkeypatch):
-    step = CountdownEnv._step_episode
-
-    def silent(self, session_id, state, action):
-        state, reward, done, _ = step(self, session_id, state, action)
-        return state, reward, done, {"malformed": False}
-
-    monkeypatch.setattr(CountdownEnv, "_step_episode", silent)
-    log = run(env_task("helpers.CountdownEnv", trust=["helpers"]), lambda m: "a", limit=2)
-    win = next(score for score in log.results.scores if score.name == "win")
-    assert win.unscored_samples == 2 and math.isnan(log.samples[0].scores["win"].value)
 
 
 def test_bad_settings_are_named(run):

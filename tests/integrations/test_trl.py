@@ -12,8 +12,13 @@ from trl import GRPOConfig, GRPOTrainer
 
 from agentsgym import GRPOEnvConfig, GRPOEnvTrainer, register
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.integrations.trl import RolloutFunc, episode_reward, prompt_dataset, rollout_func
-from agentsgym.integrations.trl.rollouts import SeveralRows
+from agentsgym.integrations.trl import (
+    RolloutFunc,
+    SeveralRows,
+    episode_reward,
+    prompt_dataset,
+    rollout_func,
+)
 from agentsgym.rollout import EveryRolloutFailed
 from helpers import DigitEnv, random_llama
 from integrations.trl_ranks import OPTIONS, FlakyEnv
@@ -164,7 +169,7 @@ def test_trials_of_several_rows_are_refused_before_anything_is_played(
 
 
 def test_rows_that_a_template_broke_are_refused():
-    from agentsgym.integrations.trl.rollouts import token_sequence
+    from agentsgym.integrations.trl import token_sequence
     from of_rows import Drawn, rollout_of
 
     rows = [Drawn([1, 2], [(0, k, 1, 2)], begins=b) for k, b in enumerate(("episode", "template"))]

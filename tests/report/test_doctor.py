@@ -10,14 +10,7 @@ from typer.testing import CliRunner
 from agentsgym.cli.app import app
 from agentsgym.report.doctor import FAULTS, Evidence, diagnose, read_evidence
 from agentsgym.report.stored import Source, columns
-from report.doctor_runs import (
-    STEPS,
-    breaking,
-    healthy_line,
-    healthy_rollouts,
-    play,
-    write_run,
-)
+from report.doctor_runs import STEPS, breaking, healthy_line, healthy_rollouts, play, write_run
 from report.test_doctor_learning import CASES as LEARNING
 from viewer_runs import figures
 
@@ -73,16 +66,6 @@ broken = games(
         error="ValueError: no map" if of_mix(g) == "Maze" and i == 3 else None,
     )
 )  # fmt: skip
-
-
-def mix_line(**maze):
-    """Metrics of a mix of Puzzle and Maze."""
-    return changed(
-        env__Puzzle__reward=0.4,
-        env__Puzzle__reward_std=0.4,
-        env__Puzzle__failed=0.0,
-        **{f"env__Maze__{name}": value for name, value in maze.items()},
-    )
 
 
 CASES = {
@@ -204,22 +187,6 @@ def test_wins_that_earn_less_than_the_reference_are_no_success(tmp_path):
     assert faults_in(write_run(tmp_path / "enough", line, won, before=enough)) == []
 
 
-def test_without_wins_the_reference_says_when_a_game_is_solved(tmp_path):
-    line = changed(reward=0.99, entropy=late(1.0, 0.001))
-    wins = {name: value for name, value in healthy_line(1).items() if name != "win_rate"}
-    winless = lambda step: {n: v for n, v in line(step).items() if n in wins}  # noqa: E731
-    assert faults_in(write_run(tmp_path / "solved", winless)) == []
-    worse = figures(reference=2.0)
-    assert the_fault(write_run(tmp_path / "not", winless, before=worse)).fault == "entropy_gone"
-
-
-def test_one_environment_of_a_mix_that_fails_is_named(tmp_path):
-    line = mix_line(reward=0.5, reward_std=0.5, failed=0.3)
-    finding = the_fault(write_run(tmp_path, line, broken))
-    assert finding.fault == "rollouts_fail"
-    assert "Maze: 30% of the rollouts fail" in finding.evidence[0]
-
-
 def test_suggested_commands_hold_nothing_that_a_stranger_wrote():
     """The names of a mix come from the metrics, which may be another person's."""
     evil = "Maze; echo owned #"
@@ -227,6 +194,7 @@ def test_suggested_commands_hold_nothing_that_a_stranger_wrote():
     lines = [{"phase": "train", "step": step, **line} for step in range(1, STEPS + 1)]
     findings = {one.fault: one for one in diagnose(Evidence(columns(lines)))}
     assert "`agentsgym check ENV`" in findings["rollouts_fail"].next
+    assert findings["rollouts_fail"].evidence[0].startswith(f"{evil}: 50% of the rollouts fail in")
 
 
 @pytest.mark.parametrize(

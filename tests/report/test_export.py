@@ -143,14 +143,6 @@ def test_conversations_with_calls_of_tools_are_rendered_as_they_were_played(tmp_
     assert len(rows[0]["messages"][1]["tool_calls"]) == 2
 
 
-def test_two_games_whose_rewards_differ_by_rounding_are_no_pair(tmp_path, tokenizer):
-    games = (["a", "x"], [0.1, 0.2]), (["a", "y"], [0.0, 0.3])
-    ends = (["b", "z"], [0.0, 0.0]), (["c", "z"], [0.0, 1.0])
-    root = played(tmp_path / "run", tokenizer, *games, *ends)
-    _, rows = exported(root, "preference", tmp_path / "pairs")
-    assert [row["rejected_reward"] for row in rows] == [0.0]
-
-
 def test_filters(tmp_path, plain_tokenizer):
     run = make_run(tmp_path / "run", plain_tokenizer)
     count = {
@@ -299,17 +291,6 @@ def test_the_loss_of_sft_covers_exactly_the_tokens_that_the_agent_sampled(
     assert loss == pytest.approx(total / sampled, abs=1e-4)
     stored = -sum(sum(row.logprobs) for row in rows) / sampled
     assert loss == pytest.approx(stored, abs=1e-4)
-
-
-@pytest.mark.slow
-def test_sft_takes_whole_conversations(run, model_dir, tokenizer, tmp_path):
-    from trl import SFTConfig, SFTTrainer
-
-    _, whole = exported(run, "messages", tmp_path / "whole")
-    trainer, loss = one_step(
-        SFTTrainer, SFTConfig, model_dir, tokenizer, whole.select(range(4)), tmp_path / "talks"
-    )
-    assert loss > 0 and len(trainer.train_dataset) == 4
 
 
 def test_dpo_takes_a_step_on_pairs_whose_loss_is_log_two_at_first(

@@ -17,7 +17,6 @@ from browser import (
     open_page,
     press,
     requests_of,
-    resize,
     texts,
     wait,
 )
@@ -360,14 +359,3 @@ def test_characters_of_several_tokens_are_shown_once(driver, tmp_path):
         wait(driver, "return document.querySelectorAll('.t').length > 0")
         shown.append("".join(texts(driver, ".t")))
     assert shown == ["sayné◦ 猫◦◦!", "say\\xc3"]
-
-
-@pytest.mark.parametrize(
-    "place", ["#/run", "#/rollouts", "#/rollout/0/train-0/0/tokens", "#/compare"]
-)
-def test_nothing_is_cut_off_in_a_narrow_window(driver, page, place):
-    resize(driver, 640, 800)
-    open_page(driver, page, place)
-    wide = driver.execute_script("return document.documentElement.scrollWidth")
-    resize(driver, 1280, 800)
-    assert wide <= 640

@@ -223,11 +223,3 @@ def test_a_damaged_tokenizer_leaves_numbers_and_a_named_one_is_an_error(run, tmp
     assert Source(run).pieces.of([5]) == {5: "⟨5⟩"}
     with pytest.raises(ConfigError, match="is not a tokenizer"):
         write_page(run / "page.html", [Source(run, tokenizer=run / "model")])
-
-
-def test_the_command_writes_the_page(run, tmp_path):
-    result = CliRunner().invoke(app, ["view", str(run)])
-    assert result.exit_code == 0, result.output
-    assert "36 rollouts" in result.output and (run / "view.html").is_file()
-    result = CliRunner().invoke(app, ["view", str(tmp_path / "nothing")])
-    assert result.exit_code == 2 and "there is no directory" in result.output

@@ -3,13 +3,7 @@
 import pytest
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.warm_start.players import (
-    Figures,
-    figures,
-    problem,
-    scripted_players,
-    side_by_side,
-)
+from agentsgym.warm_start.players import Figures, figures, problem, scripted_players, side_by_side
 from helpers import CountdownEnv
 
 TEACHER = Figures(legal=1.0, reward=0.5, error=0.03, games=128)

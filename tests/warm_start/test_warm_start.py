@@ -27,7 +27,7 @@ from agentsgym.warm_start.lessons import (
 from agentsgym.warm_start.new_model import _apart, warm_start
 from agentsgym.warm_start.settings import WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer as build_tiny_tokenizer
-from helpers import CHATML, CountdownEnv, build_tokenizer, random_llama
+from helpers import CountdownEnv, random_llama
 
 NEW = WarmStartSettings(
     steps=30, batch_size=16, games_per_round=64, tokenizer_games=100, warmup_steps=5, model=SMALL
@@ -120,20 +120,6 @@ def test_without_a_template_an_action_ends_with_the_end_of_text(plain_tokenizer)
     text = plain_tokenizer.decode(example.ids)
     assert text == "Is it an animal?[apple]<|im_end|>The number is 1[banana]<|im_end|>"
     assert marked(plain_tokenizer, example).count("<|im_end|>") == 2
-
-
-@pytest.mark.parametrize(
-    ("template", "end"),
-    [
-        (CHATML, "<|im_end|>"),
-        (CHATML.replace("<|im_end|>\n", " <|im_end|>\n"), " <|im_end|>"),
-        ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "<|im_end|>"),
-    ],
-    ids=["ChatML", "a space before it", "no control tokens"],
-)
-def test_the_end_of_a_turn_is_what_the_template_writes(template, end):
-    tokenizer = build_tokenizer(template)
-    assert tokenizer.decode(CountdownEnv(tokenizer).codec.turn_end) == end
 
 
 def test_whole_tasks_are_held_out(chat_tokenizer):
@@ -293,17 +279,6 @@ def test_the_first_updates_may_be_on_other_games():
     assert first.games == 320
     # The tokenizer's, ten updates in rounds of 64, and those that the imitator is compared with.
     assert later.games == 100 + 192 + 128
-
-
-def test_of_several_games_on_a_task_the_best_is_imitated(chat_tokenizer):
-    """Of a good and a bad action, in turns, always the good one."""
-    draw = iter(["bad", "[banana]"] * 64)
-    player = SimpleNamespace(get_action=lambda messages, state: (next(draw), None))
-    env = PayEnv(chat_tokenizer)
-    settings = NEW.model_copy(update={"best_of": 2})
-    games = GameStream(env, player, [{"seed": k} for k in range(3)], settings, 0).best(5)
-    assert [game.steps[0].answer.content for game in games] == ["[banana]"] * 5
-    assert [game.final_reward for game in games] == [1.0] * 5
 
 
 def test_the_best_of_games_that_earn_alike_fills_up_only(chat_tokenizer):

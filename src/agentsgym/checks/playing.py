@@ -127,7 +127,7 @@ def words_in(task: Any) -> list[str]:
 
 def agent_texts(rollout: Rollout) -> list[str]:
     """The texts of the agent: its actions and reflections."""
-    return [step.action for episode in rollout.episodes for step in episode.steps]
+    return [step.action for step in rollout.steps]
 
 
 def taken(rollout: Rollout) -> list[Step]:

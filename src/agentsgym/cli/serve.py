@@ -35,9 +35,6 @@ def serve(
         str | None,
         typer.Option(metavar="NAME", help="Environment variable with the token clients need."),
     ] = None,
-    web: Annotated[
-        bool, typer.Option("--web", help="Add OpenEnv's page for people, /web.")
-    ] = False,
 ) -> None:
     """Serve an environment to the clients of OpenEnv.
 
@@ -71,7 +68,6 @@ def serve(
             host=host,
             port=port,
             token=token,
-            web=web,
             started=tell,
         )
     out.print("ended")

@@ -7,12 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from agentsgym.evaluation.intervals import (
-    Interval,
-    cluster_mean,
-    clusters_alike,
-    spread_interval,
-)
+from agentsgym.evaluation.intervals import Interval, cluster_mean, clusters_alike, spread_interval
 from agentsgym.types import Rollout, Step
 
 

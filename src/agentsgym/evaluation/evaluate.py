@@ -23,13 +23,7 @@ from agentsgym.evaluation.intervals import Interval, mean_interval, rate_interva
 from agentsgym.evaluation.metrics import mean, record, reported_wins, step_means, trial_means
 from agentsgym.rollout import play
 from agentsgym.rollout.drive import tokenizer_of
-from agentsgym.types import (
-    Agent,
-    Rollout,
-    RolloutRequest,
-    Trust,
-    session_seed,
-)
+from agentsgym.types import Agent, Rollout, RolloutRequest, Trust, session_seed
 from agentsgym.types.foreign import checked_number
 from agentsgym.types.text import finite, named_error, short_repr
 

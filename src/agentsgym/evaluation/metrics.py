@@ -81,7 +81,7 @@ def scored(rollout: Rollout) -> list[Episode]:
 def record(rollout: Rollout) -> RolloutRecord:
     """Summarize a rollout. Wins and stop reasons are those of its scored episodes."""
     episodes = scored(rollout)
-    turns = [step for episode in rollout.episodes for step in episode.steps]
+    turns = rollout.steps
     actions = [step for step in turns if step.kind == "action"]
     free = [step for e in rollout.episodes if not e.score_weight for step in e.actions]
     marks = [truth(step.info.get("informing")) for step in actions]

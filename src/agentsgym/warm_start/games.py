@@ -12,15 +12,9 @@ from agentsgym.credit.table import differ
 from agentsgym.envs import EnvPool, MultistepEnv
 from agentsgym.envs.dataset import check_row
 from agentsgym.rollout import play
+from agentsgym.rollout.failures import last_line
 from agentsgym.tokens import Codec, Tree
-from agentsgym.types import (
-    Agent,
-    Answer,
-    Rollout,
-    RolloutRequest,
-    Step,
-    session_seed,
-)
+from agentsgym.types import Agent, Answer, Rollout, RolloutRequest, Step, session_seed
 from agentsgym.warm_start.lessons import Example, examples_of, normalize
 from agentsgym.warm_start.settings import WarmStartSettings
 
@@ -180,7 +174,7 @@ def play_rounds(
         played = play(requests, agent, envs)
         live = [rollout for rollout in played if not rollout.failed]
         if not live:
-            last = str(played[0].error).strip().splitlines()[-1]
+            last = last_line(str(played[0].error))
             raise RuntimeError(f"every game of the warm start failed; the first: {last}")
         least = settings.min_reward
         best = best_of_groups(live)

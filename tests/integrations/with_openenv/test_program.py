@@ -47,20 +47,3 @@ def test_openenvs_own_client_plays_and_ctrl_c_ends_the_server():
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 0
         assert server.stdout.read().endswith("ended\n")
-
-
-def test_a_model_is_evaluated_on_a_served_game():
-    evaluate = [sys.executable, "-m", "agentsgym", "eval", "builtin:quickstart", "--env", "OpenEnv"]
-    with program("TwentyQuestions", "env_config.split=hints", "env_config.hints=2") as (_, url):
-        settings = [
-            f"env_config.{key}" for key in (f"base_url={url}", "eval_split=eval", "eval_tasks=8")
-        ]
-        done = subprocess.run(
-            [*evaluate, *settings, "--rollouts", "8", "--threads", "1"],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env=child_environment(SOURCES),
-        )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"reward|win", done.stdout) and "failed" not in done.stderr

@@ -6,18 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from axolotl.core.trainers.mixins import (
-    DistributedParallelMixin,
-    RngLoaderMixin,
-    SchedulerMixin,
-)
+from axolotl.core.trainers.mixins import DistributedParallelMixin, RngLoaderMixin, SchedulerMixin
 from axolotl.core.trainers.mixins.optimizer import OptimizerInitMixin, OptimizerMixin
 from axolotl.core.training_args import AxolotlTrainingMixins
 
-from agentsgym.integrations.axolotl.plugin import (
-    OWN_SETTINGS,
-    section_of_this_run,
-)
+from agentsgym.integrations.axolotl.plugin import OWN_SETTINGS, section_of_this_run
 from agentsgym.runs.files import RolloutWriter
 from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 

@@ -189,7 +189,7 @@ def sample_of(line: StoredRollout, model: str) -> EvalSample:
     """A rollout as a sample."""
     rollout = line.rollout
     messages, events = transcript(rollout, model)
-    steps = [step for episode in rollout.episodes for step in episode.steps]
+    steps = rollout.steps
     return EvalSample(
         id=rollout.group,
         epoch=rollout.index + 1,

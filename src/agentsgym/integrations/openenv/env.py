@@ -12,20 +12,12 @@ from agentsgym.envs.dataset import ListedTasks
 from agentsgym.envs.settings import RESERVED, EnvSettings, Tasks
 from agentsgym.generation.http import Refused
 from agentsgym.generation.settings import read_key
-from agentsgym.integrations.openenv.client import (
-    NotAccepted,
-    OpenEnvServer,
-    ServerAnswer,
-)
+from agentsgym.integrations.openenv.client import NotAccepted, OpenEnvServer, ServerAnswer
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Count
 from agentsgym.types.text import plain, short_repr
 
 _EVAL_SEEDS = 2**30  # evaluation tasks are seeds from here on
-
-
-class NotJson(ValueError):
-    """An action is not the JSON that the server needs; the message is for the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +134,8 @@ class OpenEnvEnv(ListedTasks):
     ) -> tuple[RunningSession, float, bool, dict[str, Any]]:
         try:
             seen = self._server.step(state.line, self._payload(action))
-        except (NotAccepted, NotJson) as error:
-            why = error.reason if isinstance(error, NotAccepted) else error
-            text = f"The environment did not accept that action. {why}"
+        except NotAccepted as error:
+            text = f"The environment did not accept that action. {error.reason}"
             return replace(state, text=text), 0.0, False, {"malformed": True}
         return replace(state, text=self._text(seen)), seen.reward, seen.done, _info(seen)
 
@@ -152,7 +143,7 @@ class OpenEnvEnv(ListedTasks):
         self._server.leave(state.line)
 
     def _payload(self, action: str) -> dict[str, Any]:
-        """The action as the server takes it. Raises NotJson."""
+        """The action as the server takes it. Raises NotAccepted for what is no JSON object."""
         if not self.config.action_json:
             return {self.config.action_field: action}
         try:
@@ -160,7 +151,7 @@ class OpenEnvEnv(ListedTasks):
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict):
-            raise NotJson("An action is a JSON object here.")
+            raise NotAccepted(str(self.config.base_url), "An action is a JSON object here.")
         return fields
 
     def _text(self, seen: ServerAnswer) -> str:

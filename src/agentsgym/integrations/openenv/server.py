@@ -3,8 +3,6 @@
 OpenEnv has no authentication; with a token, all requests need it."""
 
 import functools
-import importlib
-import os
 from collections.abc import Callable
 
 from agentsgym.envs import ConfigError
@@ -28,7 +26,6 @@ def make_app(
     sessions: int = 64,
     idle_seconds: float = 600.0,
     *,
-    web: bool = False,
     loopback: bool = True,
     token: str | None = None,
 ) -> Application:
@@ -38,19 +35,14 @@ def make_app(
     again. A session without a message for `idle_seconds` ends and frees its place; OpenEnv looks
     every quarter of that time, at least every 5 s.
 
-    With `web` it has OpenEnv's page for people at /web. With `loopback`, requests must name this
-    machine in their Host header; with a `token`, they must carry it (`Guard`).
-
-    Raises MissingExtra without the extra `openenv`, and ConfigError for an environment that cannot
-    be stepped and for a page that asks for a token, which browsers would not send.
+    With `loopback`, requests must name this machine in their Host header; with a `token`, they must
+    carry it (`Guard`). Raises MissingExtra without the extra `openenv`, and ConfigError for an
+    environment that cannot be stepped.
     """
     require("openenv", "openenv")
     if plays_episodes(env):
         raise ConfigError(f"{env.name} defines its own _run_complete_episode and cannot be served")
-    if web and token is not None:
-        raise ConfigError("a browser sends no token: leave the page or the token away")
-    app = _application(env, sessions, idle_seconds, web=web)
-    return Guard(app, loopback=loopback, token=token)
+    return Guard(_application(env, sessions, idle_seconds), loopback=loopback, token=token)
 
 
 def serve(
@@ -61,7 +53,6 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | None = None,
-    web: bool = False,
     started: Callable[[str], None] = lambda address: None,
 ) -> None:
     """Serve `env` until the process is interrupted.
@@ -71,7 +62,7 @@ def serve(
     OSError if the port is taken.
     """
     check_host(host, token)
-    app = make_app(env, sessions, idle_seconds, web=web, loopback=host in LOOPBACK, token=token)
+    app = make_app(env, sessions, idle_seconds, loopback=host in LOOPBACK, token=token)
     uvicorn = require("uvicorn", "openenv")
     config = uvicorn.Config(
         app,
@@ -84,12 +75,8 @@ def serve(
     listen_and_serve(config, host, port, started)
 
 
-def _application(
-    env: MultistepEnv, sessions: int, idle_seconds: float, *, web: bool
-) -> Application:
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    place, name = ("web_interface", "web_interface") if web else ("http_server", "fastapi")
-    module = importlib.import_module(f"openenv.core.env_server.{place}")
+def _application(env: MultistepEnv, sessions: int, idle_seconds: float) -> Application:
+    from openenv.core.env_server.http_server import create_fastapi_app
     from openenv.core.env_server.types import ConcurrencyConfig
 
     from agentsgym.integrations.openenv.served import (
@@ -99,7 +86,7 @@ def _application(
         TrialHost,
     )
 
-    made: Application = getattr(module, f"create_{name}_app")(
+    made: Application = create_fastapi_app(
         functools.partial(ServedEnvironment, TrialHost(env)),
         TextAction,
         TextObservation,

@@ -12,14 +12,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentsgym.evaluation.trends import Curve
-from agentsgym.report.doctor.evidence import (
-    LOOK_AT,
-    Evidence,
-    Fault,
-    Signs,
-    read_evidence,
-    share,
-)
+from agentsgym.report.doctor.evidence import LOOK_AT, Evidence, Fault, Signs, read_evidence, share
 from agentsgym.report.doctor.faults import actions, curves, rewards
 from agentsgym.report.stored import Source
 from agentsgym.runs.sources import load_yaml

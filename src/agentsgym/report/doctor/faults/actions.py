@@ -15,6 +15,7 @@ from agentsgym.report.doctor.evidence import (
     steps_of,
 )
 from agentsgym.report.stored import Contents
+from agentsgym.rollout.failures import last_line
 from agentsgym.types import Rollout
 from agentsgym.types.text import short_repr
 
@@ -48,8 +49,8 @@ def rollouts_fail(evidence: Evidence) -> Iterator[str]:
     counts: dict[str, Counter[str]] = {}
     for one in evidence.recent:
         for rollout in LOOK_AT["failed"](one):
-            line = str(rollout.error).strip().splitlines()[-1:] or [""]
-            counts.setdefault(rollout.env_class_path, Counter())[line[0]] += 1
+            line = last_line(str(rollout.error))
+            counts.setdefault(rollout.env_class_path, Counter())[line] += 1
     for name, errors in counts.items():
         error, count = errors.most_common(1)[0]
         yield f"{name}: {short_repr(error, 160)} ({count} of {errors.total()} that were read)"

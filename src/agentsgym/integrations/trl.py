@@ -1,8 +1,9 @@
-"""TRL's `rollout_func`: trials of our environments as token sequences.
+"""Our environments in TRL's own `GRPOTrainer`: docs/integrations/trl.md.
 
-The rollouts are those of `GRPOEnvTrainer`: the same engine, seeds and tokens. TRL takes one
-sequence and one reward for each. It hands its `rollout_func` prompts and nothing else, so a prompt
-is the JSON of a dataset row."""
+`rollout_func` plays the rows of a dataset that `prompt_dataset` made, with the engine, seeds and
+tokens of `GRPOEnvTrainer`; `episode_reward` is their reward. TRL takes one sequence and one reward
+for each. It hands its `rollout_func` prompts and nothing else, so a prompt is the JSON of a dataset
+row."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ from agentsgym.types.text import finite, short_repr
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+__all__ = ["RolloutFunc", "episode_reward", "prompt_dataset", "rollout_func", "task_prompt"]
 
 
 def task_prompt(row: Mapping[str, Any]) -> str:
