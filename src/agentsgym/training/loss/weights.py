@@ -10,37 +10,37 @@ from typing import Any, NamedTuple
 from agentsgym.training.loss.batch import TrainRollout
 
 
-class Counts(NamedTuple):
+class Totals(NamedTuple):
     """The rollouts of a stream in one window, and their tokens with loss, over all ranks."""
 
     rollouts: int
     tokens: int
 
 
-Divisor = Callable[[int, Counts, int], float]
+Divisor = Callable[[int, Totals, int], float]
 """(a rollout's tokens, the counts of its stream, `norm_tokens`) → the divisor of the losses of the
 rollout's tokens."""
 
 
-def per_rollout_token(tokens: int, window: Counts, norm_tokens: int) -> float:
+def per_rollout_token(tokens: int, window: Totals, norm_tokens: int) -> float:
     """Rollouts in the loss × the rollout's own tokens: every rollout weighs the same, however
     long. Source: Shao et al. 2024 (GRPO), arXiv 2402.03300."""
     return max(window.rollouts, 1) * max(tokens, 1)
 
 
-def per_token(tokens: int, window: Counts, norm_tokens: int) -> float:
+def per_token(tokens: int, window: Totals, norm_tokens: int) -> float:
     """The window's tokens: every token of a window weighs the same. Source: Yu et al. 2025
     (DAPO), arXiv 2503.14476."""
     return max(window.tokens, 1)
 
 
-def per_constant(tokens: int, window: Counts, norm_tokens: int) -> float:
+def per_constant(tokens: int, window: Totals, norm_tokens: int) -> float:
     """Rollouts in the loss × `norm_tokens`: every token weighs the same in every window. Source:
     Liu et al. 2025 (Dr. GRPO), arXiv 2503.20783."""
     return max(window.rollouts, 1) * norm_tokens
 
 
-def per_rollout(tokens: int, window: Counts, norm_tokens: int) -> float:
+def per_rollout(tokens: int, window: Totals, norm_tokens: int) -> float:
     """Rollouts in the loss: a rollout's tokens are summed, so long rollouts count in full. Source:
     Length-Unbiased Sequence Policy Optimization, 2026, arXiv 2602.05261."""
     return max(window.rollouts, 1)
@@ -76,9 +76,9 @@ def assign_weights(
         name: [rollout.agent_tokens for rollout in rollouts if stream.takes(rollout)]
         for name, stream in streams.items()
     }
-    every = gather([{name: Counts(len(tokens), sum(tokens)) for name, tokens in own.items()}])
+    every = gather([{name: Totals(len(tokens), sum(tokens)) for name, tokens in own.items()}])
     for name, stream in streams.items():
-        counts = Counts(*(sum(column) for column in zip(*(of[name] for of in every), strict=True)))
+        counts = Totals(*(sum(column) for column in zip(*(of[name] for of in every), strict=True)))
         for rollout in rollouts:
             divisor = stream.divisor(rollout.agent_tokens, counts, norm_tokens)
             for row in rollout.rows:
