@@ -9,7 +9,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
-ALL = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
+NAMES = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
+# Those that models come with; TRL's variants for training mostly mark the assistant's text alone.
+ALL = [name for name in NAMES if not name.endswith("_training")]
 # What stands between roles and contents in templates: <|im_end|>, <turn|>, [INST], <｜User｜>, ...
 _TOKEN = re.compile(r"<[|｜]?/?\w[\w▁]*[|｜]?>|\[/?[A-Z_]+\]")
 _NO_TOKENS = frozenset({"<parameter>", "</parameter>", "[TOOL]"})

@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym.checks.tokens import check_tokens
 from call_templates import SMOLLM3
-from chat_tokenizers import ALL, template, tokenizer_for
+from chat_tokenizers import NAMES, template, tokenizer_for
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
 # The system prompt stands before the last message of the user, as in Mistral's templates.
@@ -168,7 +168,7 @@ def test_the_report_is_json_too():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", NAMES)
 def test_masks_are_exact_and_nothing_is_forged_with_every_template_of_trl(name):
     report = check_tokens(tokenizer_for(template(name)))
     assert report.problems == ()

@@ -7,7 +7,8 @@ import pytest
 import agentsgym
 from agentsgym import ScriptedAgent, rollout
 from agentsgym.envs import ConfigError, EnvPool, settings
-from agentsgym.types import PathRefused, checked_path
+from agentsgym.types import checked_path
+from agentsgym.types.names import PathRefused
 
 QUESTION = {"question": "1 + 1?", "answer": "2"}
 

@@ -7,7 +7,7 @@ import pytest
 
 from agentsgym import DirectOutputAgent, SamplingParams
 from agentsgym.envs.program.env import ProgramEnv
-from fuzz.noise_engine import NoiseEngine
+from noise_engine import NoiseEngine
 from serving import Server
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "Hi?"}]}

@@ -236,21 +236,6 @@ def test_an_error_of_the_engine_is_raised_after_the_finished_rollouts(engine, so
             call()
 
 
-def test_an_environment_with_episodes_of_its_own_is_played_too(engine, source):
-    class Alone(DigitEnv):
-        def _run_complete_episode(self, session_id, agent):
-            return super()._run_complete_episode(session_id, agent)
-
-    register("Alone", Alone)
-    requests = [*batch("Alone", 1), *batch("Digit", 1, first=1)]
-    engine.allow(*requests)
-    source.submit(requests)
-    rollouts = [*source.poll()]
-    while len(rollouts) < 2:
-        rollouts += source.poll()
-    assert {r.group for r in rollouts} == {0, 1} and not any(r.failed for r in rollouts)
-
-
 def test_each_action_has_the_version_of_its_weights(tiny_llama, chat_tokenizer):
     """Also the rollout's, which is that of the last one."""
     engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4)

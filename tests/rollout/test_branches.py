@@ -10,7 +10,8 @@ from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout import play
 from agentsgym.runs.files import RolloutWriter, read_rollouts
-from agentsgym.types import GenerationResult, Prefix, RolloutRequest
+from agentsgym.types import GenerationResult, RolloutRequest
+from agentsgym.types.requests import Prefix
 from agentsgym.types.tool_actions import calling
 from envs.program.programs import TOKENIZER, ask, program
 from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
@@ -114,19 +115,6 @@ def test_the_noise_of_a_branch_belongs_to_the_number_of_its_node():
     assert places[0] == places[1] == [(5, 1 << 20), (5, 2 << 20)]
 
 
-def test_a_branch_of_a_model_repeats_what_was_sampled(tiny_llama, chat_tokenizer):
-    env = CountdownEnv(chat_tokenizer)
-    agent = DirectOutputAgent(EmbeddedEngine(tiny_llama, chat_tokenizer), SamplingParams(8))
-    (trunk,) = env.run_trial([THREE], agent).rollouts
-    once, again, other = (branch(env, trunk, 2, agent, seed) for seed in (1, 1, 2))
-    stop = int(trunk.at[1][2])
-    assert once.token_ids[:stop].tolist() == trunk.token_ids[:stop].tolist()
-    assert once.error is None and [s.answer for s in once.steps[:2]] == [
-        s.answer for s in trunk.steps[:2]
-    ]
-    assert once == again and once.steps[2] != other.steps[2]
-
-
 def test_a_branch_that_does_the_same_again_is_the_branch_after_it(tiny_llama, chat_tokenizer):
     """With the same noise; so the effect of an action is 0 there, and need not be played."""
     env = CountdownEnv(chat_tokenizer)
@@ -156,13 +144,6 @@ def test_calls_of_tools_are_repeated():
         played = branch(env, trunk, nodes, ScriptedAgent([*left, "4"]))
         assert played.error is None and played.steps[:2] == trunk.steps[:2]
         assert (trunk.final_reward, played.final_reward) == (0.0, 1.0)
-
-
-def test_actions_said_by_a_tool_are_repeated():
-    env = CountdownEnv(TOKENIZER, {"action_form": "tool"})
-    (trunk,) = env.run_trial([THREE], ScriptedAgent(["a", "b", "c"])).rollouts
-    played = branch(env, trunk, 2, ScriptedAgent(["d"]))
-    assert played.error is None and [s.action for s in played.steps] == ["a", "b", "d"]
 
 
 def test_a_program_is_brought_to_its_second_call():

@@ -11,8 +11,6 @@ from agentsgym.generation import EmbeddedEngine
 from agentsgym.rollout import run
 from agentsgym.runs.files.columns import StoredRollout
 from agentsgym.runs.files.rollouts import read_file, write_rollouts
-from agentsgym.tokens import codec_for
-from agentsgym.tokens.choices import choices_of
 from agentsgym.types import SamplingParams
 from helpers import random_llama
 
@@ -152,13 +150,6 @@ def test_no_action_is_cut_by_the_budget_of_a_row(tokenizer, engine, actions):
             reasons.add((rollout.episodes[0].stop_reason, len(rollout.steps)))
     assert ("max_rollout_tokens", 0) in reasons
     assert {number for _, number in reasons} > {0, 1}
-
-
-def test_many_actions(tokenizer):
-    codec = codec_for(tokenizer)
-    actions = [f"go {n}" for n in range(20_000)]
-    choices = choices_of(codec, tokenizer, actions, called=False)
-    assert len(choices.table) == len(actions)
 
 
 def test_an_environment_without_a_list_and_an_engine_without_supports_are_refused(tokenizer):

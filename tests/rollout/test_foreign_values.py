@@ -13,11 +13,9 @@ from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, ToolEnv,
 from agentsgym.envs.gymnasium import GymnasiumEnv
 from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.evaluation import evaluate
-from agentsgym.evaluation.metrics import record, summarize
 from agentsgym.integrations.text_gym import TextGymEnv
 from agentsgym.types.foreign import number, truth
 from helpers import CHATML, CountdownEnv, build_tokenizer
-from of_rows import episode_of, rollout_of, step_of
 from rollout.doubles import TextEngine
 
 TOKENIZER = build_tokenizer(CHATML)
@@ -157,15 +155,6 @@ def test_whether_an_episode_is_over_is_read_as_strictly(done):
     assert rollout.failed and "done must be True or False" in rollout.error
 
 
-@pytest.mark.parametrize("grade", [np.bool_(True), torch.tensor(True)], ids=repr)
-def test_a_grade_of_true_is_a_win_whose_ever_true_it_is(grade):
-    assert tools(grade, None).episodes[0].win is True
-
-
-def test_the_rewards_of_a_programs_calls_may_be_an_array():
-    assert program(np.array([0.5], np.float32), True).final_reward == 0.5
-
-
 def test_a_reference_score_is_a_number_or_unknown(caplog):
     class Env(CountdownEnv):
         def reference_score(self, task_data):
@@ -175,15 +164,3 @@ def test_a_reference_score_is_a_number_or_unknown(caplog):
     row = {"env_class_path": "Scored", "env_config": {}, "task_data": {"rewards": [1.0]}}
     played = evaluate([row], ScriptedAgent(["a"]), rollouts=1)
     assert played.evaluation.reference is None
-
-
-def test_records_made_by_hand_count_no_win_that_is_none():
-    def figures(win):
-        action = step_of(0, "?", "a", 1.0, True, {"win": win, "informing": win})
-        one = rollout_of([episode_of(action)])
-        return one.episodes[0].win, summarize([record(one)])
-
-    assert figures(True)[0] is True and figures(True)[1]["informing"] == 1.0
-    for odd in ("false", math.nan, [False], -1):
-        win, means = figures(odd)
-        assert win is None and "win_rate" not in means and "informing" not in means

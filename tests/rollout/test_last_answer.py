@@ -37,11 +37,6 @@ def test_an_episode_that_a_limit_ended_has_its_last_answer_too():
     assert prompt == "The number is 2\nThe episode is over. Reward: 0.\n\nIs it an animal?"
 
 
-def test_the_action_that_won_is_answered_too():
-    prompt = second_prompt(CupsEnv(None, TRIAL), {"ball": 3}, "3", "3")
-    assert prompt == "Nothing there.\nThe episode is over. Reward: 1.25.\n\nWhich cup?"
-
-
 @pytest.mark.parametrize(
     ("at_the_end", "workers"),
     [("raise", 0), ("raise", 1), ("leave", 0), ("nothing", 0), ("empty", 0)],
@@ -59,14 +54,6 @@ def test_an_environment_that_writes_its_own_result_says_it_all_there():
 
     prompt = second_prompt(Terse(None, TRIAL), {"ball": 3}, "look", "3")
     assert prompt == "Over: The ball is under cup 3.\n\nWhich cup?"
-
-
-def test_an_answer_may_be_written_for_itself():
-    class Own(CupsEnv):
-        def _format_answer(self, state, step):
-            return f"After {step}: {state['answer']}"
-
-    assert second_prompt(Own(None, TRIAL), {"ball": 3}, "look", "3").startswith("After 1: The ball")
 
 
 def test_an_answer_without_room_in_the_budget_is_not_shown(plain_tokenizer):

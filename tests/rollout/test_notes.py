@@ -1,19 +1,14 @@
 """`context_limit`: an episode goes on from the agent's note where its conversation is full."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
-from agentsgym.checks import check_env
+from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, credit, register
 from agentsgym.envs import ConfigError
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.report.export.write import conversations
-from agentsgym.rollout import run
 from agentsgym.rollout.stepping import SteppedTrial
-from agentsgym.runs.files import RolloutWriter, read_stored
 from agentsgym.types.reward_placement import per_token_rewards
-from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, DigitEnv, build_tokenizer
+from helpers import CHATML, DROPS_THOUGHT, CountdownEnv, build_tokenizer
 
 REQUEST = "This conversation is full. Write down briefly what you need to know to go on."
 PLAIN, CHAT, DROPS = (build_tokenizer(template) for template in (None, CHATML, DROPS_THOUGHT))
@@ -156,65 +151,6 @@ def test_the_request_and_the_memory_are_the_environments():
     assert [m["content"] for m in second[:2]] == ["Play.", opening]
 
 
-@given(
-    limit=st.integers(1, 120),
-    budget=st.none() | st.integers(20, 200),
-    carry=st.sampled_from(["none", "full", "summary"]),
-    tokenizer=st.sampled_from([PLAIN, CHAT, DROPS]),
-    actions=st.lists(
-        st.sampled_from(["a", "Can it fly?", "bad", "<think>Yes.</think>No"]), min_size=1
-    ),
-    system=st.none() | st.just("Play."),
-)
-@settings(max_examples=60, deadline=None)
-def test_nothing_is_lost(tmp_path_factory, limit, budget, carry, tokenizer, actions, system):
-    register("Countdown", CountdownEnv)
-    config = {"context_limit": limit, "carry": carry, "episodes_per_trial": 2, "error_allowance": 9}
-    config |= {"system_prompt": system} if system else {}
-    row = {"env_class_path": "Countdown", "env_config": config, "task_data": THREE}
-    batch = run(
-        [row],
-        ScriptedAgent(actions * 30),
-        2,
-        envs=EnvPool(tokenizer),
-        max_rollout_tokens=budget,
-        all_steps=True,
-    )
-    for rollout, said in zip(batch.rollouts, batch["messages"], strict=True):
-        assert not rollout.failed, rollout.error
-        steps = {(e.index, s.index): s for e in rollout.episodes for s in e.steps}
-        assert [key for r in rollout.rows for s in r.spans for key in [s.key]] == list(steps)
-        assert [len(e.actions) for e in rollout.episodes if e.stop_reason == "done"] == [3] * sum(
-            e.stop_reason == "done" for e in rollout.episodes
-        )
-        for r in rollout.rows:
-            assert budget is None or len(r.token_ids) <= budget
-            acted = [s for s in r.spans if steps[s.key].kind == "action"]
-            later = acted if r.begins == "template" else acted[1:]
-            assert all(span.start <= limit for span in later)
-        rewards = sum(values.sum() for values in per_token_rewards(rollout))
-        assert rewards == pytest.approx(sum(e.reward for e in rollout.episodes))
-        # The view of each step ends with what was said in it.
-        assert [messages[-1]["content"] for messages in said] == [s.action for s in steps.values()]
-        parts = rollout.conversations()
-        assert [step for _, turns in parts for _, step, _ in turns] == list(steps.values())
-        for messages, turns in parts:
-            if not turns:
-                continue  # the budget has no room for the first prompt
-            assert (messages[0]["role"] == "system") == (system is not None)
-            assert [m["content"] for m in messages if m["role"] == "assistant"] == [
-                step.action for _, step, _ in turns
-            ]
-        if tokenizer is PLAIN and not system:
-            texts = ["".join(m["content"] for m in messages) for messages, turns in parts if turns]
-            assert texts == [PLAIN.decode(r.token_ids) for r in rollout.rows]
-    folder = tmp_path_factory.mktemp("stored")
-    RolloutWriter(folder)(batch.rollouts, {"phase": "train", "step": 0})
-    back = [line.rollout for line in read_stored(folder)]
-    assert [r.rows for r in back] == [r.rows for r in batch.rollouts]
-    assert [r.conversations() for r in back] == [r.conversations() for r in batch.rollouts]
-
-
 def test_a_trial_that_is_one_conversation_goes_on_from_a_note_before_its_second_episode():
     config = {"context_limit": TWO_TURNS, "carry": "full", "episodes_per_trial": 2}
     task = {"rewards": [1.0, 2.0]}
@@ -229,17 +165,6 @@ def test_a_trial_that_is_one_conversation_goes_on_from_a_note_before_its_second_
     assert texts[2] == f"{prompt}\n\nYour notes: later\n\nThe number is 1d"
     table = credit.table_of([rollout])
     assert table.counted.tolist() == [0.5, 1.0, 0.0, 0.5, 0.0, 1.0]
-
-
-def test_a_limit_that_nothing_passes_changes_nothing(tiny_llama):
-    register("Digit", DigitEnv)
-    engine = EmbeddedEngine(tiny_llama, CHAT, capacity=4)
-    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=3))
-    plain, wide = (
-        DigitEnv(CHAT, config).run_trial([{"seed": 1}], agent, num_rollouts=3)
-        for config in ({}, {"context_limit": 10_000})
-    )
-    assert [r.rows for r in plain.rollouts] == [r.rows for r in wide.rollouts]
 
 
 def test_an_engines_notes_have_their_own_cap_and_noise(tiny_llama):
@@ -291,9 +216,3 @@ def test_a_fault_at_a_note_keeps_the_steps(broken):
     kinds = [step.kind[0] for step in rollout.episodes[0].steps]
     assert kinds == ["a", "a", "r"][: 3 if broken == "_format_memory" else 2]
     assert [len(turns) for _, turns in rollout.conversations()] == [len(kinds)]
-
-
-def test_a_good_environment_passes_its_check_with_notes():
-    config = {"context_limit": 20, "max_steps_per_episode": 3, "episodes_per_trial": 1}
-    report = check_env("Bandit", config)
-    assert report.passed, report

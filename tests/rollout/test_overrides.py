@@ -10,17 +10,20 @@ from helpers import CountdownEnv
 TASK = {"rewards": [0.5, 1.0]}
 
 
+def last_on(mask):
+    return len(mask) - 1 - mask[::-1].index(1)
+
+
 class Doubling(CountdownEnv):
-    """Doubles the final reward and pays the first agent token."""
+    """Doubles the final reward and pays the last agent token."""
 
     calls = 0
 
     def _run_complete_episode(self, session_id, agent):
         type(self).calls += 1
         record = super()._run_complete_episode(session_id, agent)
-        first = record["agent_token_mask"].index(1)
         rewards = [0.0] * len(record["full_token_ids"])
-        rewards[first] = 7.0
+        rewards[last_on(record["agent_token_mask"])] = 7.0
         record["final_completion_messages"][0]["content"] = "edited"
         return record | {"final_reward": 2 * record["final_reward"], "per_token_rewards": rewards}
 
@@ -42,7 +45,7 @@ def assert_doubled(batch):
     assert batch["final_rewards"] == [3.0] * len(batch.rollouts)
     assert batch["step_rewards"] == [[0.5, 2.5]] * len(batch.rollouts)
     for rewards, mask in zip(batch["per_token_rewards"], batch["agent_token_mask"], strict=True):
-        assert rewards[mask.index(1)] == sum(rewards) == 7.0
+        assert rewards[last_on(mask)] == sum(rewards) == 7.0
     assert sum(credit.advantages(batch, "reward")[0]) == 7.0
     first = batch.rollouts[0].episodes[0].messages[0]["content"]
     assert first == "Is it an animal?"
@@ -77,10 +80,10 @@ def test_an_override_counts_in_each_episode_of_one_conversation(plain_tokenizer)
     batch = Doubling(plain_tokenizer, config).run_trial([TASK], ScriptedAgent(["a"]))
     (row,) = batch.rows
     assert batch["final_rewards"] == [3.0]
-    first = row.prompt_length
-    # Both scored episodes pay the row's first agent token, as the override says.
+    # Both scored episodes pay their last agent token, as the override says.
     (rewards,) = batch["per_token_rewards"]
-    assert [k for k, r in enumerate(rewards) if r] == [first] and rewards[first] == 14.0
+    ends = {span.episode: span.stop - 1 for span in row.spans}
+    assert {k: r for k, r in enumerate(rewards) if r} == {ends[1]: 7.0, ends[2]: 7.0}
 
 
 @pytest.mark.parametrize(

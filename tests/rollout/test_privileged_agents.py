@@ -84,13 +84,6 @@ def test_an_engine_of_its_own_samples_with_its_own_settings(tiny_llama, chat_tok
     ]
 
 
-def test_a_lone_episode_is_the_first_of_its_trial():
-    agent, env = Asks(), FactsEnv(None, TRIAL)
-    env.active_states["me"] = env._begin_episode("me", TASK, env.trial_info())
-    env._run_complete_episode("me", agent)
-    assert agent.records[0][2] == (0, False, 0, None)
-
-
 def test_a_mock_is_asked_as_it_is():
     agent = Mock()
     agent.get_action.return_value = ("x", None)

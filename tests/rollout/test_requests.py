@@ -6,7 +6,7 @@ import pytest
 
 from agentsgym import EnvPool, ScriptedAgent, register
 from agentsgym.rollout import RolloutRequest, play, run
-from agentsgym.types import GenerationResult, session_seed
+from agentsgym.types import GenerationResult, Row, session_seed
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS, place_rewards
 from helpers import CountdownEnv
 from of_rows import episode_of, span_of, step_of
@@ -60,5 +60,6 @@ def test_values_of_the_reward_keys_are_those_of_the_tables():
 @pytest.mark.parametrize("placement", REWARD_PLACEMENTS)
 def test_an_action_without_tokens_has_no_rewards(placement, final_reward):
     game = episode_of(step_of(reward=1.0, done=True))
-    rewards = place_rewards(3, [span_of(0, 0, 2, 2)], game, placement, final_reward)
+    row = Row("s", 0, 0, [1, 2, 3], [0.0] * 3, (span_of(0, 0, 2, 2),))
+    rewards = place_rewards(row, game, placement, final_reward)
     assert rewards.tolist() == [0.0] * 3

@@ -69,20 +69,6 @@ def test_a_row_has_the_sampled_ids_and_the_templates_text_for_the_results(made):
     assert not any(rewards[: -len(own[1])])
 
 
-def test_messages_have_calls_and_their_results_by_id():
-    tokenizer = chatml()
-    rollout = played(SumEnv(tokenizer), saying(tokenizer, SPACED))
-    _, called, *results, answer = rollout.episodes[0].messages
-    assert [one["id"] for one in called["tool_calls"]] == ["call00000", "call00001"]
-    assert results == [
-        {"role": "tool", "name": "price", "content": "3", "tool_call_id": "call00000"},
-        {"role": "tool", "name": "price", "content": "1", "tool_call_id": "call00001"},
-    ]
-    assert answer == {"role": "assistant", "content": "4"}
-    first, last = rollout.episodes[0].steps
-    assert (first.action, last.action) == (BOTH, "4")
-
-
 @pytest.mark.parametrize("made", [chatml, tiny])
 def test_a_text_agents_calls_are_written_as_the_template_writes_them(made):
     tokenizer = made()
@@ -113,14 +99,6 @@ def test_metrics_of_calls_are_means_per_action():
     names = ("attempted", "parsed", "executed", "failed")
     assert [figures[f"tool_calls/{name}"] for name in names] == [1.0, 0.75, 0.5, 0.25]
     assert figures["malformed"] == 0.25
-
-
-def test_worker_processes_play_the_same():
-    tokenizer = chatml()
-    here = played(SumEnv(tokenizer), saying(tokenizer, SPACED))
-    there = played(SumEnv(tokenizer, {"workers": 1}), saying(tokenizer, SPACED))
-    assert there.episodes == here.episodes
-    assert there.rows == here.rows
 
 
 class AskedEnv(MultistepEnv):
@@ -199,16 +177,6 @@ def test_anything_but_one_call_does_nothing_and_is_malformed(said, answers):
     told = episode.messages[2 : 2 + len(answers)]
     assert [message["role"] for message in told] == answers
     assert {message["content"] for message in told} == {NO_ACT}
-
-
-def test_malformed_answers_end_an_episode_as_malformed_actions_do():
-    (episode,) = countdown("a", "b", act("c")).episodes
-    assert (episode.stop_reason, len(episode.steps)) == ("malformed", 2)
-
-
-def test_worker_processes_are_not_told_what_was_no_action():
-    texts = ["a", act("a"), act("b"), act("c")]
-    assert countdown(*texts, workers=1).episodes == countdown(*texts).episodes
 
 
 @pytest.mark.parametrize("carry", ["none", "full", "summary"])

@@ -5,8 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 from doubles import FactsEnv
 
-from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
-from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym import ScriptedAgent
 from agentsgym.types import EpisodeOutcome, TrialInfo
 
 TRIAL = {"episodes_per_trial": 3, "free_shots": 1, "carry": "full", "error_allowance": 0}
@@ -28,21 +27,6 @@ def test_an_episode_is_told_its_number_and_how_the_earlier_ones_ended(workers):
         repr((2, 3, 1, "full", (won, lost), None, True, ["bad"])),
     ]
     assert not env.active_states
-
-
-def test_engine_sessions_side_by_side_are_told_of_their_own_trials(tiny_llama, chat_tokenizer):
-    agent = DirectOutputAgent(
-        EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4), SamplingParams(max_tokens=3)
-    )
-    env = FactsEnv(chat_tokenizer, TRIAL)
-    batch = env.run_trial([{"rewards": [float(k)]} for k in range(3)], agent, 2)
-    for rollout in batch.rollouts:
-        reward = rollout.task_data["rewards"][0]
-        outcome = (reward, reward > 0, "done")
-        last = [episode.steps[0].action for episode in rollout.episodes]
-        assert first_prompts(rollout)[2] == repr(
-            (2, 3, 1, "full", (outcome, outcome), None, True, [last[1]])
-        )
 
 
 def test_it_says_where_the_trial_stands():

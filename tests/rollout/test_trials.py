@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent, credit, register
-from agentsgym.generation.embedded.engine import EmbeddedEngine
+from agentsgym import ScriptedAgent, credit, register
 from agentsgym.types.reward_placement import per_token_rewards
-from helpers import CountdownEnv, DigitEnv
+from helpers import CountdownEnv
 
 TASK = {"rewards": [0.5, 1.0]}
 
@@ -87,31 +86,6 @@ def test_a_reflection_earns_what_later_episodes_earn(plain_tokenizer):
     assert values == [[1.0, 1.0], [1.0], [-1.0, -1.0], [-1.0]]
     own = credit.advantages(batch, "trial", trial_gamma=0.0)
     assert not own[0].any() and not own[2].any() and own[1].any()
-
-
-def test_engine_and_text_paths_build_the_same_trials(tiny_llama, chat_tokenizer):
-    register("Digit", DigitEnv)
-    engine = EmbeddedEngine(tiny_llama, chat_tokenizer, capacity=4)
-    agent = DirectOutputAgent(engine, SamplingParams(max_tokens=3))
-    for carry in ("none", "full", "summary"):
-        config = {"episodes_per_trial": 3, "free_shots": 1, "carry": carry, "reflection_tokens": 9}
-        batch = DigitEnv(chat_tokenizer, config).run_trial([{"seed": 1}], agent, num_rollouts=3)
-        assert not any(r.failed for r in batch.rollouts)
-        for rollout in batch.rollouts:
-            reflections = [s for e in rollout.episodes for s in e.steps if s.kind == "reflection"]
-            assert len(reflections) == (2 if carry == "summary" else 0)
-            assert len(rollout.rows) == (1 if carry == "full" else 3)
-            spans = [s for row in rollout.rows for s in row.spans]
-            assert len(spans) == sum(len(e.steps) for e in rollout.episodes)
-        lengths = [
-            span.length
-            for rollout in batch.rollouts
-            for row in rollout.rows
-            for span in row.spans
-            if rollout.episodes[span.episode].steps[span.step].kind == "reflection"
-        ]
-        assert all(length <= 9 for length in lengths)
-        assert carry != "summary" or max(lengths) > 3
 
 
 def test_rollout_without_any_step_is_defined(plain_tokenizer):

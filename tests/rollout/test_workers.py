@@ -52,11 +52,10 @@ def infos(batch):
 @pytest.mark.parametrize(
     "config",
     [
-        {},
         {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"},
         {"episodes_per_trial": 2, "carry": "summary", "reflection_tokens": 6},
     ],
-    ids=["one episode", "carry full", "carry summary"],
+    ids=["carry full", "carry summary"],
 )
 def test_rollouts_are_those_of_the_process_itself(engine_agent, chat_tokenizer, config):
     tasks = [{"length": k} for k in (2, 5, 3)]
@@ -70,16 +69,6 @@ def test_rollouts_are_those_of_the_process_itself(engine_agent, chat_tokenizer, 
         assert len(pids) == count
         assert os.getpid() not in pids
         assert not env.active_states
-
-
-def test_many_sessions_share_a_worker_and_leave_nothing(engine_agent, chat_tokenizer):
-    env = MisbehavingEnv(chat_tokenizer, {"workers": 1})
-    batch = env.run_trial([{"length": 6}] * 2, engine_agent, 8)
-    shared = [info["open"] for info in infos(batch)]
-    assert max(shared) > 1
-    again = env.run_trial([{"length": 1}], ScriptedAgent(["x"]))
-    assert infos(again)[0]["open"] == 1
-    assert not infos(again)[0]["torch"]
 
 
 def test_a_session_that_kills_its_worker_fails_alone():
@@ -235,23 +224,3 @@ def test_a_worker_finds_modules_that_its_process_found_later(tmp_path, monkeypat
 
     [rollout] = LaterEnv(None, {"workers": 1}).run_trial([{}], agent).rollouts
     assert rollout.error is None
-
-
-def test_a_step_is_one_request(monkeypatch):
-    """The next prompt comes with the answer to the action."""
-    sent = []
-    worker = type(workers(1)[0])
-    stock = worker.request
-
-    def counted(self, timeout, name, *arguments):
-        sent.append(arguments[1] if name == "session" else name)
-        return stock(self, timeout, name, *arguments)
-
-    monkeypatch.setattr(worker, "request", counted)
-    env = MisbehavingEnv(None, {"workers": 1})
-    env.run_trial([{"length": 1}], ScriptedAgent(["warm"]))
-    sent.clear()
-    there = env.run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
-    here = MisbehavingEnv(None, {}).run_trial([{"length": 4}], ScriptedAgent(["go"] * 4))
-    assert there["final_completion_messages"] == here["final_completion_messages"]
-    assert sent == ["begin", "prompt", "step", "step", "step", "step", "ask"]  # ask the reward

@@ -95,11 +95,6 @@ def test_a_turn_costs_the_same_at_any_length_but_where_it_has_doubled(text):
     assert [turn for turn, counts in lengths.items() if counts != [3]] == [4, 8, 16, 32]
 
 
-def test_a_template_that_rewrites_history_is_rendered_in_full():
-    lengths = rendered_lengths(DROPS_THOUGHT, ["<think>a</think>b"], 8)
-    assert all(1 + 2 * turn in counts for turn, counts in lengths.items())
-
-
 def test_what_no_trial_showed_begins_a_row_when_the_length_has_doubled():
     late = "{% if messages | length > 30 %}Late.{% endif %}"
     codec = codec_for(build_tokenizer(late + CHATML))

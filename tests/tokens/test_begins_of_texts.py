@@ -3,10 +3,9 @@
 import pytest
 from tokenizers import processors
 
-from agentsgym import ScriptedAgent
 from agentsgym.tokens import codec_for
 from agentsgym.types import Answer
-from helpers import CHATML, CountdownEnv, assistant, build_tokenizer, user
+from helpers import CHATML, assistant, build_tokenizer, user
 from recorded import Recorded
 
 BOS, END = 1, 2  # <|im_start|> and <|im_end|> of the toy tokenizer
@@ -38,13 +37,6 @@ def test_without_a_template_a_row_begins_as_texts_do_and_no_later_text_does(kind
     assert row.token_ids.tolist().count(BOS) == 1 and END not in row.token_ids
 
 
-def test_it_carries_no_loss():
-    env = CountdownEnv(beginning())
-    (row,) = env.run_trial([{"rewards": [1.0]}], ScriptedAgent(["a"])).rows
-    assert row.token_ids[0] == BOS and row.agent_token_mask[0] == 0
-    assert row.token_ids.tolist().count(BOS) == 1
-
-
 def test_a_text_that_is_meant_to_begin_so_gets_no_second_one():
     codec = codec_for(beginning(), special_tokens_meant=True)
     assert codec.open([user("<|im_start|>Q1")]).token_ids.count(BOS) == 1
@@ -59,9 +51,3 @@ def test_a_template_that_writes_it_has_one_and_one_that_does_not_has_none():
         )
         ids = codec_for(tokenizer).open([user("Q1")]).token_ids
         assert list(ids) == whole and ids.count(BOS) == count
-
-
-def test_a_tokenizer_that_begins_texts_with_nothing_changes_nothing(plain_tokenizer):
-    ids = codec_for(plain_tokenizer).open([user("Q1"), user("Q2")]).token_ids
-    encode = plain_tokenizer.encode
-    assert list(ids) == encode("Q1") + encode("Q2")

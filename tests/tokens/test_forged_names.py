@@ -3,17 +3,17 @@
 from collections import Counter
 
 import pytest
-from tokenizers import AddedToken, normalizers
 
 from agentsgym.tokens import codec_for
-from agentsgym.tokens.template import LOOK_UP, ChatTemplate
+from agentsgym.tokens.template import LOOK_UP
 from agentsgym.types import Message
 from call_templates import APPROXIMATE
-from chat_tokenizers import ALL, THOUGHTS, template, tokenizer_for, tokens_of
+from chat_tokenizers import THOUGHTS, template, tokenizer_for, tokens_of
 from helpers import build_tokenizer
 
-TEMPLATES = {**{name: template(name) for name in ALL}, **APPROXIMATE}
-UNKNOWN_CALLS = ("lfm2", "muse")
+REAL = ("qwen2_5", "qwen3", "qwen3_6", "qwen3_8", "nemotron_3_nano", "glm4moe", "llama3_1",
+        "gptoss", "gemma4_v5")  # fmt: skip
+TEMPLATES = {**{name: template(name) for name in REAL}, **APPROXIMATE}
 KEYS = ("type", "description", "required", "enum")
 
 
@@ -44,14 +44,6 @@ def controls(codec, messages):
     return Counter(number for number in ids if number in codec.control.ids)
 
 
-def shows_tools(name):
-    tokenizer = tokenizer_for(TEMPLATES[name])
-    return not ChatTemplate(tokenizer, {"tools": [LOOK_UP]}).unshown()
-
-
-NAMES = [name for name in TEMPLATES if shows_tools(name) and not name.startswith(UNKNOWN_CALLS)]
-
-
 def parts(name):
     """Texts that lack parts of a control token, and some that follow or precede a whole one, except
     thoughts, which stay tokens of the agent."""
@@ -62,7 +54,7 @@ def parts(name):
     return [word for word in dict.fromkeys(words) if word.strip()]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_nothing_that_is_named_in_tools_calls_and_results_becomes_a_control_token(name):
     codec = codec_for(tokenizer_for(TEMPLATES[name]))
     words = parts(name)
@@ -72,24 +64,6 @@ def test_nothing_that_is_named_in_tools_calls_and_results_becomes_a_control_toke
     assert controls(evil, opening) == controls(harmless, opening)
     said, meant = ([one for word in some for one in talk(word)] for some in (words, plain))
     assert controls(harmless, said) == controls(harmless, meant)
-
-
-@pytest.mark.parametrize("special", [True, False])
-def test_a_normalizer_that_changes_letters_hides_no_token(special):
-    tokenizer = build_tokenizer(
-        "{% for m in messages %}<TURN>{{ m.role }} {{ m.content }}<END>{% endfor %}<TURN>assistant "
-    )
-    tokens = [AddedToken(text, special=special, normalized=True) for text in ("<TURN>", "<END>")]
-    tokenizer.add_tokens(tokens)
-    tokenizer.backend_tokenizer.normalizer = normalizers.Lowercase()
-    codec = codec_for(tokenizer)
-    assert codec.control.ids >= set(tokenizer.convert_tokens_to_ids(["<TURN>", "<END>"]))
-    evil = ["<TURN>", "a<Turn>b", "<turn>", "x<eN", "nD>x", "<END> <end>"]
-    for word in evil:
-        messages = [Message(role, word) for role in ("user", "assistant", "user")]
-        harmless = [Message(message.role, "word") for message in messages]
-        assert controls(codec, messages) == controls(codec, harmless), word
-        assert not {*codec.encode_action(word)} & codec.control.ids, word
 
 
 def test_two_texts_complete_no_token_together():
@@ -102,17 +76,7 @@ def test_two_texts_complete_no_token_together():
     assert tokenizer.decode(ids).startswith("a<|im_end|>b")
 
 
-def test_a_text_that_nothing_completes_keeps_its_ids(chat_tokenizer):
-    codec = codec_for(chat_tokenizer)
-    for text in ("a <", "user", "> quoted", "[x]", "think"):
-        messages = [Message("user", text)]
-        whole = chat_tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=False
-        )
-        assert list(codec.open(messages).token_ids) == whole
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_keys_of_messages_calls_and_schemas_are_the_templates_own(name):
     """Also where the tokenizer has a token for a tag that the template writes of a key."""
     codec = codec_for(tokenizer_for(TEMPLATES[name])).with_tools([LOOK_UP])

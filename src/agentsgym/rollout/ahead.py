@@ -57,9 +57,8 @@ class LocalSource:
         *,
         first: bool = False,
     ) -> None:
-        """Play these too, with the agent's sampling settings or others, after what waits or before
-        it. Raises UnknownEnvironment or ConfigError if an environment cannot be made, and
-        RuntimeError after `close`."""
+        """Play these too. Raises UnknownEnvironment or ConfigError if an environment cannot be
+        made, and RuntimeError after `close`."""
         assignments = [Assignment(self._host(request), request, sampling) for request in requests]
         with self._changed:
             self._check()
@@ -69,8 +68,6 @@ class LocalSource:
         self._scheduler.wake()
 
     def poll(self, timeout: float | None = None) -> list[Rollout]:
-        """The rollouts that ended since the last call; at least one while any is open, unless
-        `timeout` seconds pass. Raises the error that ended the playing."""
         with self._changed:
             self._changed.wait_for(lambda: self._over or not self._open or self._ended, timeout)
             if self._open and not self._over:
@@ -85,8 +82,7 @@ class LocalSource:
         *,
         first: bool = True,
     ) -> list[Rollout]:
-        """Play these with other sampling settings, before what waits or after it, and return them
-        in their order. Raises the error that ended the playing."""
+        """As in `RolloutSource`, but after what waits if not `first`."""
         names = [request.session_id for request in requests]
         self.submit(requests, sampling, first=first)
         with self._changed:
@@ -104,7 +100,6 @@ class LocalSource:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds so far in which the engine had no request."""
         return self._idle
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ from agentsgym.types import (
 from agentsgym.types.foreign import checked_number
 from agentsgym.types.names import ConfigError
 from agentsgym.types.protocols import records_supports
-from agentsgym.types.reward_placement import place_rewards
+from agentsgym.types.reward_placement import penalties, place_rewards
 from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
 
@@ -254,7 +254,7 @@ def _last_row(session: Session, episode: Episode) -> Row | None:
 
 
 def _episode_of(session: Session, record: Any) -> Episode:
-    """The episode of a record; the record's rewards or its tokens are kept in the session."""
+    """The episode of a record."""
     _check(record)
     if "episode" not in record:
         return _foreign(session, record)
@@ -268,24 +268,34 @@ def _episode_of(session: Session, record: Any) -> Episode:
             "leave 'episode' out to return tokens of its own"
         )
     episode = _with_final_reward(record["episode"], float(record["final_reward"]))
-    rewards = np.array(record["per_token_rewards"], np.float64)
-    if ids and row is not None and not np.array_equal(rewards, _placed(session, episode, row)):
-        session.given_rewards[episode.index] = rewards
-    return episode
+    if not ids or row is None or not plays_episodes(session.env):
+        return episode
+    return _with_token_rewards(session, episode, row, list(record["per_token_rewards"]))
+
+
+def _with_token_rewards(
+    session: Session, episode: Episode, row: Row, rewards: Sequence[float]
+) -> Episode:
+    """The episode with these rewards on its own tokens of the row."""
+    if not score_weight(session):
+        rewards = _placed(session, penalties(episode), row).tolist()
+    first, begin = sum(len(earlier.nodes) for earlier in session.episodes), 0
+    at, steps = session.tree.tape()["at"].tolist(), list(episode.steps)
+    for node in row.nodes:
+        end = begin + at[node][2] - at[node][0]
+        given = tuple(map(float, rewards[begin:end]))
+        if node >= first:
+            steps[node - first] = replace(steps[node - first], given_rewards=given)
+        elif any(given):
+            raise SessionError("per_token_rewards pay for tokens of an earlier episode")
+        begin = end
+    return replace(episode, steps=tuple(steps))
 
 
 def _placed(session: Session, episode: Episode, row: Row) -> Floats:
     """The episode's rewards on the tokens of its row, as the environment's settings place them."""
-    spans = [span for span in row.spans if span.episode == episode.index]
     config = session.env.config
-    return place_rewards(
-        len(row.token_ids),
-        spans,
-        episode,
-        config.reward_placement,
-        config.final_reward,
-        row.supports,
-    )
+    return place_rewards(row, episode, config.reward_placement, config.final_reward)
 
 
 def _check(record: Any) -> None:

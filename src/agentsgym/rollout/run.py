@@ -17,9 +17,9 @@ from agentsgym.types import (
     RolloutRequest,
     Tokenizer,
     Trust,
-    pad_id,
     session_seed,
 )
+from agentsgym.types.batch import pad_id
 from agentsgym.types.text import short_repr
 
 logger = logging.getLogger(__name__)

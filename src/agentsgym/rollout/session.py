@@ -28,7 +28,6 @@ from agentsgym.types import (
 )
 from agentsgym.types.choices import Answers
 from agentsgym.types.messages import count_calls, spoken
-from agentsgym.types.rows import Floats
 from agentsgym.types.text import clean_text, short_repr
 from agentsgym.types.tool_actions import acting, plain_act, said
 
@@ -54,8 +53,7 @@ class Session:
     `grammar` has the answers of the form that the call demands, and `exact` says whether the engine
     can hold an answer to one. `action_kind` is the kind of the last request. `sampled_tokens`
     counts the tokens sampled so far, each with its own noise. `error` is set when the rollout has
-    failed. If an environment's `_run_complete_episode` returned its own per-token rewards,
-    `given_rewards` holds them by episode, for the tokens of its row.
+    failed.
     """
 
     host: MultistepEnv
@@ -77,7 +75,6 @@ class Session:
     steps: list[Step] = field(default_factory=list)
     episodes: list[Episode] = field(default_factory=list)
     error: str | None = None
-    given_rewards: dict[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tree = Tree(self.host.codec, self.env.tool_schemas)
@@ -91,7 +88,6 @@ class Session:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The agent's actions in the running episode."""
         return tuple(step.action for step in self.steps if step.kind == "action")
 
     @property
@@ -101,31 +97,25 @@ class Session:
 
     @property
     def asks_for_note(self) -> bool:
-        """Whether the agent is now asked for a reflection on the episode, or a note in it."""
         return self.action_kind == "reflection"
 
     @property
     def messages(self) -> list[Message]:
-        """The running conversation."""
         return self.tree.messages
 
     def admissible_actions(self) -> Sequence[str] | None:
-        """The admissible actions in the current state; None if the environment lists none."""
         return self.host.admissible_actions(self.state)
 
     @property
     def session_id(self) -> str:
-        """The session's name, for the environment and the engine."""
         return self.request.session_id
 
     @property
     def task_data(self) -> Mapping[str, Any]:
-        """The session's task."""
         return self.request.task_data
 
     @property
     def state(self) -> Any:
-        """The environment's state."""
         return self.host.active_states[self.request.session_id]
 
     def begin_episode(self, episode: int, *, carried: str = "", go_on: bool = False) -> None:

@@ -116,7 +116,6 @@ class SteppedTrial:
 
     @property
     def session_id(self) -> str:
-        """The session's name in the environment."""
         return self._session.session_id
 
     @property
@@ -137,7 +136,6 @@ class SteppedTrial:
 
     @property
     def facts(self) -> TrialFacts:
-        """Where the trial stands."""
         session, config, ended = self._session, self._session.env.config, self._ended
         return TrialFacts(
             episode=session.episode,
@@ -162,7 +160,6 @@ class SteppedTrial:
 
     @property
     def over(self) -> bool:
-        """Whether the trial has ended."""
         return self._over
 
     @property

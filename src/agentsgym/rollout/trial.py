@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Generator
 from copy import deepcopy
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv, overrides
@@ -30,7 +29,6 @@ from agentsgym.types import (
     Step,
     TrialInfo,
 )
-from agentsgym.types.reward_placement import row_rewards
 
 logger = logging.getLogger(__name__)
 
@@ -164,7 +162,7 @@ def rollout_of(session: Session, *more: Episode) -> Rollout:
     request, env, tree = session.request, session.env, session.tree
     if tree.rewritten:
         warn_rewritten(env.codec)
-    rollout = Rollout(
+    return Rollout(
         session_id=request.session_id,
         group=request.group,
         index=request.index,
@@ -179,30 +177,3 @@ def rollout_of(session: Session, *more: Episode) -> Rollout:
         final_reward_placement=env.config.final_reward,
         replayed=0 if request.prefix is None else min(request.prefix.nodes, len(tree)),
     )
-    return _with_given_rewards(rollout, session) if session.given_rewards else rollout
-
-
-def _with_given_rewards(rollout: Rollout, session: Session) -> Rollout:
-    """The rollout with the per-token rewards that an environment returned itself."""
-    nodes = list(rollout.nodes)
-    last = {e: number for number, row in enumerate(rollout.rows) for e in row.episodes}
-    for number, row in enumerate(rollout.rows):
-        own = {e: v for e, v in session.given_rewards.items() if last.get(e) == number}
-        if not own:
-            continue
-        rewards, begin = row_rewards(rollout, row, own).tolist(), 0
-        for node in row.nodes:
-            start, _, stop = rollout.at[node].tolist()
-            given = tuple(rewards[begin : begin + stop - start])
-            nodes[node] = replace(nodes[node], given_rewards=given)
-            begin += stop - start
-    left = iter(nodes)
-    episodes = tuple(
-        replace(
-            episode,
-            steps=tuple(islice(left, len(episode.steps))),
-            unanswered=episode.unanswered and next(left),
-        )
-        for episode in rollout.episodes
-    )
-    return replace(rollout, episodes=episodes)

@@ -19,11 +19,11 @@ from agentsgym.tokens.control import ControlTokens
 from agentsgym.tokens.plain import (
     THESE_DO,
     Bridge,
+    Marking,
     Opening,
     PlainCodec,
     alternates,
     end_of_text,
-    marked,
     message_key,
 )
 from agentsgym.tokens.speech import ActionText, sampled_answer
@@ -53,7 +53,7 @@ _READ = ("No.", "<tool_response>\nYes.\n</tool_response>", " \n", "Yes.")
 _TURNS = 10
 
 
-class TemplateCodec:
+class TemplateCodec(Marking):
     """Encodes the text that the tokenizer's chat template adds (its deltas).
 
     **Templates that append.** Rendering the whole conversation at each step would cost more with
@@ -164,7 +164,7 @@ class TemplateCodec:
         if not message.tool_calls:
             return self.encode_action(message.content) + (self.turn_end if ended else ())
         calls = message.tool_calls
-        answered = [Message("user", "Go."), *self._marked([message])]
+        answered = [Message("user", "Go."), self._marked(message)]
         results = [
             Message(role="tool", content="", tool_call_id=call["id"], name=call["function"]["name"])
             for call in calls
@@ -201,7 +201,7 @@ class TemplateCodec:
         plain = new == 1 and alternates(messages)
         tail, now = self._appended(text, messages) if plain else (None, "")
         if tail is None:
-            known = self._marked(messages)
+            known = [*map(self._marked, messages)]
             tail, now = self._tail(text, known, new)
         if tail is None:
             was = text + known[-new - 1].content
@@ -221,7 +221,7 @@ class TemplateCodec:
         if not turns & (turns - 1) or not self._only_appends(roles, thinks):
             return None, ""
         head, beginning = self._opening(opening)
-        tail, now = self._tail(head.text, [*beginning, *self._marked(messages[-2:])])
+        tail, now = self._tail(head.text, [*beginning, *map(self._marked, messages[-2:])])
         return tail, text + now[len(head.text) :]
 
     def _only_appends(self, roles: tuple[str, ...], thinks: bool) -> bool:
@@ -326,7 +326,7 @@ class TemplateCodec:
         key = (self._named, *map(message_key, messages))
         known = self._opened.get(key)
         if known is None:
-            beginning = self._marked(messages)
+            beginning = [*map(self._marked, messages)]
             text = self.template.render(beginning)
             known = Opening(self.control.encode(text), text), beginning
             kept = (opening.text for opening, _ in self._opened.values())
@@ -335,10 +335,6 @@ class TemplateCodec:
             self._opened[key] = known
         return known
 
-    def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
-        return self.control.encode(self.control.mark(text, own=True))
-
     def _turn_end(self) -> tuple[int, ...]:
         """The first control token that the template writes after an answer, and white space before
         it."""
@@ -346,9 +342,6 @@ class TemplateCodec:
         start = len(text) - len(text.lstrip())
         closing = self.control.leading(text[start:])
         return self.control.encode(text[:start] + closing[0][0]) if closing else ()
-
-    def _marked(self, messages: Sequence[Message]) -> list[Message]:
-        return [marked(message, self.control, self._verbatim) for message in messages]
 
 
 Codec = PlainCodec | TemplateCodec

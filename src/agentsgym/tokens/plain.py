@@ -33,7 +33,30 @@ class Bridge:
     rewrites: str = ""
 
 
-class PlainCodec:
+class Marking:
+    """What codecs do with control tokens that texts spell: they are ordinary text, but with
+    `_verbatim` in the messages of all roles but the assistant's."""
+
+    control: ControlTokens
+    _verbatim: bool
+
+    def encode_action(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
+        return self.control.encode(self.control.mark(text, own=True))
+
+    def _marked(self, message: Message) -> Message:
+        """The message with the control tokens in its content, names and arguments marked."""
+        own = message.role == "assistant"
+        if self._verbatim and not own:
+            return message
+        content = self.control.mark(message.content, own)
+        if len(message) == 2:
+            return message if content is message.content else Message(message.role, content)
+        texts = self.control.mark_texts(message.to_dict())
+        return Message.of({**texts, "role": message.role, "content": content})
+
+
+class PlainCodec(Marking):
     """Texts encoded separately and joined, for tokenizers without a chat template."""
 
     call_families = ""
@@ -62,10 +85,6 @@ class PlainCodec:
         """Encode the last `new` messages, those after the action."""
         return Bridge(self._joined(messages[len(messages) - new :]), "")
 
-    def encode_action(self, text: str) -> tuple[int, ...]:
-        """Token ids of a text agent's words; special tokens in them count as ordinary text."""
-        return self.control.encode(self.control.mark(text, own=True))
-
     def encode_answer(self, message: Message, *, ended: bool = False) -> tuple[int, ...]:
         """Token ids of a text agent's answer, with the end of its turn if `ended`. Raises
         ValueError if it calls tools."""
@@ -84,7 +103,7 @@ class PlainCodec:
         return Message("assistant", self._text(token_ids)), 0
 
     def _joined(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        texts = (marked(one, self.control, self._verbatim).content for one in messages)
+        texts = (self._marked(message).content for message in messages)
         return tuple(number for text in texts for number in self.control.encode(text))
 
 
@@ -98,20 +117,6 @@ def _beginning(tokenizer: Tokenizer) -> tuple[int, ...]:
 
 def end_of_text(tokenizer: Tokenizer) -> tuple[int, ...]:
     return () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
-
-
-def marked(message: Message, control: ControlTokens, verbatim: bool) -> Message:
-    """The message with the control tokens in it marked as ordinary text: in its content, in names
-    and in arguments. With `verbatim`, they are kept in all messages but the assistant's."""
-    own = message.role == "assistant"
-    if verbatim and not own:
-        return message
-    content = control.mark(message.content, own)
-    if len(message) == 2:
-        return message if content is message.content else Message(message.role, content)
-    return Message.of(
-        {**control.mark_texts(message.to_dict()), "role": message.role, "content": content}
-    )
 
 
 def alternates(messages: Sequence[Message]) -> bool:

@@ -5,10 +5,9 @@ the answer. A conversation grows by what the environment says (`observe`), or co
 a program's call (`call`). What goes on after an earlier answer has the step of that answer as its
 parent, and its own tokens are the template's text for the new messages. Where the template rewrites
 what it had written, and in a conversation that goes on nowhere, its own tokens are the `whole`
-context. `begins` says why a step begins a row: "episode" for a new context, "note" if the episode
-goes on from a note, "template" if the chat template rewrote the history (`rewrites` says what of
-it), or one of a program's `REASONS`. A branch goes on with the tokens of its path as they are, and
-a retry with those of the call that it repeats: no sampled token is encoded again.
+context. `begins` says why a step begins a row (`Step`). A branch goes on with the tokens of its
+path as they are, and a retry with those of the call that it repeats: no sampled token is encoded
+again.
 """
 
 import hashlib

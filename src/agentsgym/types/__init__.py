@@ -1,11 +1,10 @@
 """The nouns of the library and the protocols that all packages share. Imports no other one."""
 
 from agentsgym.types.answers import Answer
-from agentsgym.types.batch import RolloutBatch, pad_id
+from agentsgym.types.batch import RolloutBatch
 from agentsgym.types.messages import Message, ToolCall, ToolSchema
 from agentsgym.types.names import (
     ImportRefused,
-    PathRefused,
     Trust,
     checked_path,
     import_path,
@@ -38,7 +37,6 @@ from agentsgym.types.requests import (
     GenerationRequest,
     GenerationResult,
     ModelCall,
-    Prefix,
     Prompt,
     RolloutRequest,
     SamplingParams,
@@ -62,8 +60,6 @@ __all__ = [
     "ImportRefused",
     "Message",
     "ModelCall",
-    "PathRefused",
-    "Prefix",
     "PrivilegedAgent",
     "Prompt",
     "Rollout",
@@ -85,7 +81,6 @@ __all__ = [
     "checked_path",
     "import_path",
     "is_under",
-    "pad_id",
     "real_path",
     "session_seed",
     "trainable",

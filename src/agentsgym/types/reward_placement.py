@@ -1,13 +1,11 @@
 """The placement of rewards on agent tokens in `per_token_rewards` (and nowhere else)."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from agentsgym.types.records import Episode, Rollout
-from agentsgym.types.rows import Floats, Row, StepSpan, chosen
-from agentsgym.types.supports import NO_SUPPORTS, Supports
+from agentsgym.types.rows import Floats, Row, chosen
 
 REWARD_PLACEMENTS = {
     "spread": "evenly, r/n on each of the step's n agent tokens",
@@ -25,26 +23,22 @@ FINAL_REWARDS = {
 """Values of the key `final_reward` of an `env_config`: which reward a step's tokens show."""
 
 
-def place_rewards(
-    length: int,
-    spans: Sequence[StepSpan],
-    episode: Episode,
-    placement: str,
-    final_reward: str,
-    supports: Supports = NO_SUPPORTS,
-) -> Floats:
-    """Per-token rewards of one row for those steps of `spans` that are actions of `episode`:
-    float64 of shape (length,), 0.0 on all other tokens, those that `supports` say were forced among
-    them.
+def place_rewards(row: Row, episode: Episode, placement: str, final_reward: str) -> Floats:
+    """The rewards on the T tokens of one row for those of its steps that are actions of `episode`:
+    float64 of shape (T,), 0.0 on all other tokens, those that were forced among them.
 
     `placement` is a name in `REWARD_PLACEMENTS`, `final_reward` one in `FINAL_REWARDS`. With
     "last_step", a step's own `token_rewards` (one per token of its answer) override `placement`;
     the rest of the step's reward goes to its last agent token.
     """
-    rewards = np.zeros(length)
-    spans = [span for span in spans if episode.steps[span.step].kind == "action"]
+    rewards = np.zeros(len(row.token_ids))
+    spans = [
+        span
+        for span in row.spans
+        if span.episode == episode.index and episode.steps[span.step].kind == "action"
+    ]
     places = [
-        (span, at) for span, at in zip(spans, chosen(spans, supports), strict=True) if len(at)
+        (span, at) for span, at in zip(spans, chosen(spans, row.supports), strict=True) if len(at)
     ]
     total = sum(len(at) for _, at in places)
     for span, at in places:
@@ -66,32 +60,25 @@ def per_token_rewards(rollout: Rollout) -> list[Floats]:
     """The rewards on the tokens of each row, float64 of shape (T,): 0.0 off agent tokens and in a
     failed rollout. In free shots only the penalties count."""
     return [
-        row_rewards(rollout, row)
+        _row_rewards(rollout, row)
         if row.given_rewards is None or rollout.failed
         else row.given_rewards
         for row in rollout.rows
     ]
 
 
-def row_rewards(rollout: Rollout, row: Row, own: Mapping[int, Floats] | None = None) -> Floats:
-    """The rewards on one row's tokens, as they follow from the steps; `own` replaces those of
-    some scored episodes, shape (T,) each."""
+def _row_rewards(rollout: Rollout, row: Row) -> Floats:
+    """The rewards on one row's tokens, as they follow from the steps."""
     rewards = np.zeros(len(row.token_ids))
+    placement, final = rollout.reward_placement, rollout.final_reward_placement
     for episode in () if rollout.failed else rollout.episodes:
-        if episode.score_weight and own is not None and episode.index in own:
-            values = own[episode.index]  # made when the row was shorter
-            rewards[: len(values)] += values
-            continue
-        spans = [span for span in row.spans if span.episode == episode.index]
-        if spans:
-            counted = episode if episode.score_weight else _penalties(episode)
-            placement, final = rollout.reward_placement, rollout.final_reward_placement
-            supports = row.supports
-            rewards += place_rewards(len(rewards), spans, counted, placement, final, supports)
+        if episode.index in row.episodes:
+            counted = episode if episode.score_weight else penalties(episode)
+            rewards += place_rewards(row, counted, placement, final)
     return rewards
 
 
-def _penalties(episode: Episode) -> Episode:
+def penalties(episode: Episode) -> Episode:
     """The episode as if its malformed actions had lost their penalties, and nothing been earned."""
     steps = tuple(
         replace(step, reward=0.0 - step.penalty, token_rewards=None) for step in episode.steps

@@ -31,7 +31,6 @@ class StepSpan:
 
     @property
     def length(self) -> int:
-        """Number of tokens."""
         return self.stop - self.start
 
 
@@ -49,10 +48,8 @@ class Row:
 
     `token_ids` int32 and `logprobs` float32 (nats, 0.0 on tokens that were not sampled) have shape
     (T,). `spans` lists the steps whose tokens carry loss in this row, without the tokens that were
-    forced; `supports` say what tokens were chosen from. `begins` is the reason for
-    the row: "episode" for a new context, "note" if the episode goes on from a note, "template" if
-    the chat template rewrote the history;
-    `rewrites` then says what of it: "thoughts", "answer", "opening" or "earlier". `sampled` is
+    forced; `supports` say what tokens were chosen from. `begins` and `rewrites` are those of its
+    first step (`Step`). `sampled` is
     False if the row contains a text agent's words, which the environment tokenized: their
     `logprobs` are 0.0 and have no meaning. `given_rewards` (float64, shape (T,)) are rewards that
     an environment put on the tokens itself; without them they follow from the steps
@@ -100,7 +97,6 @@ class Row:
 
     @property
     def agent_tokens(self) -> int:
-        """Number of agent tokens."""
         return 0 if self.failed else self.choices
 
     @property
@@ -118,12 +114,10 @@ class Row:
 
     @property
     def episodes(self) -> tuple[int, ...]:
-        """Episode index of each span."""
         return tuple(span.episode for span in self.spans)
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """Step index, within its episode, of each span."""
         return tuple(span.step for span in self.spans)
 
 

@@ -22,8 +22,8 @@ from agentsgym.envs.program.run import program_server
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.rollout.processes.worker import stop_workers
 from envs.program.programs import CALL, POST, TOKENIZER, ask, program
-from fuzz.noise_engine import HELD, NoiseEngine
 from helpers import random_llama, wait_until
+from noise_engine import HELD, NoiseEngine
 
 
 def agent_of(engine):

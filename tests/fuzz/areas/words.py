@@ -59,7 +59,7 @@ def check_answer(case: tuple[int, str]) -> bool:
     return bool(batch["final_rewards"][0] <= 1.0)
 
 
-ANSWERS_AREA = Area("graded answers", ANSWER_CASES, check_answer, cost=4.0)
+ANSWERS_AREA = Area("graded answers", ANSWER_CASES, check_answer, cost=8.0)
 
 # -- command lines ---------------------------------------------------------------------------------
 

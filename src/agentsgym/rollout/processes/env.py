@@ -28,8 +28,7 @@ _NUMBERS = itertools.count(1)
 @dataclass(frozen=True, slots=True)
 class ProcessState:
     """A state in `worker`, of its session `number`. `played` are the actions of the session's
-    episodes, the running one last: an episode may depend on the ends of earlier ones (`trial`).
-    `prompt` is the next prompt, which came with the answer to an action; None if it did not."""
+    episodes, the running one last: an episode may depend on the ends of earlier ones (`trial`)."""
 
     worker: Worker = field(compare=False, repr=False)
     number: int
@@ -37,12 +36,6 @@ class ProcessState:
     task_data: Mapping[str, Any]
     trial: TrialInfo
     played: tuple[tuple[str | Answer, ...], ...] = ((),)
-    prompt: str | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def actions(self) -> tuple[str | Answer, ...]:
-        """The running episode's actions."""
-        return self.played[-1]
 
 
 class ProcessEnv(MultistepEnv):
@@ -85,15 +78,16 @@ class ProcessEnv(MultistepEnv):
     ) -> ProcessState:
         last, info = trial.last_state, trial.without_state()
         if isinstance(last, ProcessState):
-            prompt = self._request(last, "next", info)
-            return replace(last, trial=info, played=(*last.played, ()), prompt=prompt)
+            self._request(last, "begin", info)
+            return replace(last, trial=info, played=(*last.played, ()))
         chosen = least_busy(self.config.workers)
         state = ProcessState(chosen, next(_NUMBERS), session_id, task_data, info)
         try:
-            return replace(state, prompt=self._request(state, "prompt"))
+            self._request(state, "ready")
         except BaseException:
             state.worker.end_session(state.number)
             raise
+        return state
 
     def _end_episode(self, session_id: str, state: ProcessState) -> None:
         """End the session with the worker's next request, or at once if the environment has
@@ -102,17 +96,12 @@ class ProcessEnv(MultistepEnv):
         if overrides(self._env, "_end_episode") and state.worker.pid is not None:
             state.worker.request(self.config.worker_timeout, "end")
 
-    def _format_prompt(self, state: ProcessState, step: int) -> Any:
-        if state.prompt is None or step != len(state.actions):
-            return self._ask(state, "_format_prompt", step)
-        return state.prompt
-
     def _step_episode(
         self, session_id: str, state: ProcessState, action: str | Answer
     ) -> tuple[ProcessState, float, bool, dict[str, Any]]:
-        reward, done, info, prompt = self._request(state, "step", action)
-        played = (*state.played[:-1], (*state.actions, action))
-        return replace(state, played=played, prompt=prompt), reward, done, info
+        reward, done, info = self._request(state, "step", action)
+        played = (*state.played[:-1], (*state.played[-1], action))
+        return replace(state, played=played), reward, done, info
 
     def _format_memory(self, reflection: str) -> str:
         return self._env._format_memory(reflection)
@@ -152,8 +141,8 @@ def _asking(method: str) -> Any:
 
 
 for _hook in (
-    *("_calculate_reward", "_format_answer", "_format_result", "_format_reflection"),
-    *("_format_note_request", "admissible_actions"),
+    *("_format_prompt", "_calculate_reward", "_format_answer", "_format_result"),
+    *("_format_reflection", "_format_note_request", "admissible_actions"),
 ):
     setattr(ProcessEnv, _hook, _asking(_hook))
 

@@ -28,18 +28,15 @@ from agentsgym.types import Answer, TrialInfo
 
 @dataclass(slots=True)
 class ServedSession:
-    """A session in its episode number `episodes` (from 1), after `steps` actions. Its state is in
-    `env.active_states`."""
+    """A session in its episode number `episodes` (from 1). Its state is in `env.active_states`."""
 
     env: MultistepEnv
     session_id: str
     task_data: dict[str, Any]
     episodes: int = 0
-    steps: int = 0
 
     @property
     def state(self) -> Any:
-        """The environment's state."""
         return self.env.active_states.get(self.session_id)
 
     def begin(self, trial: TrialInfo) -> None:
@@ -47,28 +44,15 @@ class ServedSession:
         info = replace(trial.at(self.episodes), last_state=self.state)
         begin_state(self.env, self.session_id, deepcopy(self.task_data), info)
         self.episodes += 1
-        self.steps = 0
 
-    def next(self, trial: TrialInfo) -> str | None:
-        """Begin the next episode; returns its first prompt."""
-        self.begin(trial)
-        return self.prompt()
+    def ready(self) -> None:
+        """Return, which says that the session has begun."""
 
     def step(self, action: str | Answer) -> tuple[Any, ...]:
-        """Take an action; returns (reward, done, info) and the next prompt, so that a step is one
-        request."""
-        state, reward, done, info = self.env._step_episode(self.session_id, self.state, action)
+        """Take an action; returns (reward, done, info)."""
+        state, *answer = self.env._step_episode(self.session_id, self.state, action)
         self.env.active_states[self.session_id] = state
-        self.steps += 1
-        return reward, done, info, None if done else self.prompt()
-
-    def prompt(self) -> str | None:
-        """The next prompt; None if there is no text: whoever needs it then asks for it."""
-        try:
-            prompt = self.env._format_prompt(self.state, self.steps)
-        except BaseException:  # Ctrl-C does not reach this process
-            return None
-        return prompt if type(prompt) is str else None
+        return tuple(answer)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the environment with the state and `arguments`."""
@@ -121,7 +105,6 @@ class Server:
                 session.step(action)
 
     def on_session(self, number: int, method: str, *arguments: Any) -> Any:
-        """Call a method of a session."""
         return getattr(self._sessions[number], method)(*arguments)
 
 

@@ -195,8 +195,7 @@ class RaySource:
         self._receive(0.0)
 
     def poll(self, timeout: float | None = None) -> list[Rollout]:
-        """The rollouts that ended since the last call; at least one while any is open, unless
-        `timeout` seconds pass. Raises ActorsFailed if no actor is left."""
+        """As in `RolloutSource`. Raises ActorsFailed if no actor is left."""
         until = float("inf") if timeout is None else monotonic() + timeout
         self._receive(0.0)
         while self._open and not self._over and monotonic() < until:
@@ -206,8 +205,7 @@ class RaySource:
         return list(over.values())
 
     def play(self, requests: Sequence[RolloutRequest], sampling: SamplingParams) -> list[Rollout]:
-        """Play these with these sampling settings, and return them in their order; they begin
-        before what waits. Raises ActorsFailed if no actor is left."""
+        """As in `RolloutSource`. Raises ActorsFailed if no actor is left."""
         self._waiting.extendleft(reversed(self._plays(requests, sampling, first=True)))
         names = [request.session_id for request in requests]
         self._receive(0.0)
@@ -235,8 +233,7 @@ class RaySource:
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds so far in which an actor had nothing to play, as far as they have said; the mean
-        over the actors."""
+        """The mean over the actors, as far as they have said."""
         return (self._idle_before + sum(actor.idle for actor in self._actors)) / self._workers
 
     @property
@@ -257,11 +254,9 @@ class RaySource:
 
     @property
     def _open(self) -> bool:
-        """Whether any session is not over."""
         return bool(self._waiting) or any(actor.plays for actor in self._actors)
 
     def _check(self) -> None:
-        """Raise what ended the playing."""
         if self._closed:
             raise RuntimeError("the rollout source is closed")
         if not self._actors:
@@ -327,7 +322,6 @@ class RaySource:
         self._hand_out()
 
     def _take(self, actor: _Actor, call: Any) -> None:
-        """Take what a call returned."""
         exceptions = _ray().exceptions
         try:
             answer = _ray().get(call)
