@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentsgym.envs.action_text import MAX_CHARACTERS, bare, read_action, read_option
@@ -126,7 +126,6 @@ def test_a_negated_word_is_no_action(text):
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=200)
 def test_any_text_is_read_or_not(text):
     assert read_option(text, COMMANDS) in (None, *COMMANDS)
     assert len(bare(text)) <= len(text)

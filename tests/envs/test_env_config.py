@@ -61,19 +61,6 @@ def test_an_unknown_key_is_refused_with_what_was_meant():
         Loud(None, {"volum": 1})
 
 
-@pytest.mark.parametrize(
-    ("name", "key"),
-    [
-        ("Bandit", "workers"),
-        ("Mastermind", "train_tasks_per_code"),
-        ("Bandit", "arms"),
-    ],
-)
-def test_no_setting_asks_for_more_than_a_process_can_do(name, key):
-    with pytest.raises(ConfigError, match=key):
-        agentsgym.make(name, None, {key: 10**9})
-
-
 def test_a_value_of_any_size_is_shown_short():
     deep: list = []
     for _ in range(20_000):

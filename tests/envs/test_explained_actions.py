@@ -33,22 +33,15 @@ def tasks_of(env):
 
 
 @pytest.mark.parametrize(("name", "config"), CASES)
-def test_the_example_in_the_first_prompt_is_a_legal_action(name, config):
+def test_the_first_prompt_has_a_legal_action_as_an_example_unless_that_is_off(name, config):
     env = environment(name, config)
     for task in tasks_of(env):
         example = example_in_first_prompt(env, task)
         (step, *_) = env.run_trial([task], ScriptedAgent([example])).rollouts[0].episodes[0].steps
         assert not step.malformed and not step.info.get("metrics", {}).get("unparsed")
         assert example in step.observation
-
-
-@pytest.mark.parametrize(("name", "config"), CASES)
-def test_the_prompt_without_the_example_is_available(name, config):
-    explained = environment(name, config)
     plain = environment(name, {**config, "explain_actions": False})
-    task = tasks_of(plain)[0]
     first = plain._format_prompt(plain._initialize_episode("s", task), 0)
-    example = example_in_first_prompt(explained, task)
     assert not first.endswith(f"For example:\n{example}")
 
 

@@ -111,14 +111,10 @@ def test_worker_processes_open_their_own():
         assert server.ppid() != psutil.Process().pid
 
 
-def test_a_server_that_dies_is_an_error_and_the_next_call_starts_another():
-    with demo(McpTools(command=STDIO)) as env:
+def test_a_server_that_dies_or_hangs_is_an_error_and_is_replaced():
+    with demo(McpTools(command=STDIO), tool_seconds=1.0) as env:
         assert env.ask("die") == "Error: the server of the tool failed: Connection closed"
         assert env.ask("add", a=1, b=2) == "3"
-
-
-def test_a_server_that_hangs_is_an_error_in_time_and_is_replaced():
-    with demo(McpTools(command=STDIO), tool_seconds=1.0) as env:
         assert env.ask("hang") == "Error: no result within 1 seconds"
         assert env.ask("add", a=1, b=2) == "3"
 

@@ -289,13 +289,3 @@ def test_mixed_rows_survive_arrow():
     )
     assert mixed[0]["env_config"] == {"bonus": 1.0} and mixed[8]["env_config"] == {}
     assert mixed[8]["task_data"] == {"seed": 0}
-
-
-def test_final_reward_is_the_mean_of_the_scored_episodes():
-    class Growing(CountdownEnv):
-        def _initialize_episode(self, session_id, task_data):
-            self.games = getattr(self, "games", -1) + 1
-            return {"rewards": [float(self.games)], "played": []}
-
-    env = Growing(None, {"episodes_per_trial": 4, "free_shots": 1})
-    assert env.run_trial([{}], ScriptedAgent(["a"]))["final_rewards"] == [2.0]

@@ -1,7 +1,6 @@
 """Files of JSON lines as sets of tasks: any row by its number."""
 
 import json
-import pickle
 
 import pytest
 
@@ -43,8 +42,3 @@ def test_a_line_that_is_no_task_is_named(tmp_path):
     problems = check_rows(TaskFile(written(tmp_path / "a.jsonl", lines)), EnvPool())
     assert [text.partition(":")[0] for text in problems] == ["row 20", "row 21", "row 22"]
     assert "got '{\"env_class'" in problems[0]
-
-
-def test_another_process_reads_the_same_rows(tmp_path):
-    tasks = TaskFile(written(tmp_path / "a.jsonl", map(json.dumps, rows_of(40))))
-    assert pickle.loads(pickle.dumps(tasks))[37] == tasks[37]

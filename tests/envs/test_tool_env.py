@@ -35,11 +35,6 @@ async def leave() -> str:
     raise SystemExit(2)
 
 
-async def cancel() -> str:
-    """Cancels itself."""
-    raise asyncio.CancelledError
-
-
 async def interrupt() -> str:
     """Interrupts the loop of all async tools."""
     raise KeyboardInterrupt
@@ -51,23 +46,16 @@ async def block() -> str:
     return "blocked"
 
 
-class Bare(BaseException):
-    """An exception that is no Exception."""
-
-
-class Mute(Bare):
-    """One that cannot be shown."""
+class Mute(BaseException):
+    """No Exception, and it cannot be shown."""
 
     def __str__(self):
-        raise Bare
+        raise BaseException
 
 
 CRASHES = {
     "raise": ValueError("broken"),
     "exit": SystemExit(1),
-    "cancel": asyncio.CancelledError("by me"),
-    "bare": Bare("broken"),
-    "close": GeneratorExit(),
     "mute": Mute(),
 }
 
@@ -94,7 +82,7 @@ async def bid(amount: float, ends: bool = False, won: bool | None = None) -> Out
     return Outcome({"bid": amount}, amount if won is None else won, ends)
 
 
-PAID = {"text": "much", "nan": float("nan"), "none": None, "end": 1.0}
+PAID = {"text": "much", "nan": float("nan"), "end": 1.0}
 
 
 def wrong(what: Literal[tuple(PAID)]) -> Outcome:
@@ -103,7 +91,7 @@ def wrong(what: Literal[tuple(PAID)]) -> Outcome:
 
 
 class ShopEnv(ToolEnv):
-    tools = (add, wait, bid, wrong, leave, cancel, interrupt, block, crash, unshown)
+    tools = (add, wait, bid, wrong, leave, interrupt, block, crash, unshown)
 
     def _initialize_episode(self, session_id, task_data):
         return {"prompt": "How much?", "price": task_data.get("price", 3), "asked": []}
@@ -189,13 +177,9 @@ def test_an_answer_without_a_call_ends_the_episode_and_is_graded(answer, won):
         (calling("crash", how="raise"), "Error: ValueError: broken"),
         (calling("crash", how="exit"), "Error: SystemExit: 1"),
         (calling("wait", seconds=60), "Error: no result within 0.05 seconds"),
-        (calling("crash", how="cancel"), "Error: CancelledError: by me"),
-        (calling("crash", how="bare"), "Error: Bare: broken"),
-        (calling("crash", how="close"), "Error: GeneratorExit"),
         (calling("crash", how="mute"), "Error: Mute"),
         (calling("unshown"), "Error: Mute"),
         (calling("leave"), "Error: SystemExit: 2"),
-        (calling("cancel"), "Error: CancelledError"),
         (calling("interrupt"), "Error: KeyboardInterrupt"),
         (calling("block"), "Error: no result within 0.05 seconds"),
     ],
@@ -265,7 +249,6 @@ def test_a_truth_value_that_ends_the_episode_is_a_win_or_none(won):
     [
         ("text", "the reward of the tool wrong must be a finite number .*'much'"),
         ("nan", "the reward of the tool wrong must be a finite number .*nan"),
-        ("none", "the reward of the tool wrong must be a finite number .*None"),
         ("end", "done of the tool wrong must be True or False, got 'no'"),
     ],
 )

@@ -87,8 +87,8 @@ def test_no_attack_wins_or_runs_in_a_task_of_reasoning_gym(arena, task, tmp_path
 
 def test_no_attack_wins_or_runs_in_mathematics(arena, tmp_path):
     canary = tmp_path / "canary"
-    # The other burns take the whole time limit; test_grading has one of these.
-    assert attack_all(arena, MATHEMATICS, canary, RUN_CODE + FORGE + BURN[-7:]) == []
+    # Many burns take the whole time limit; test_grading has one more of these.
+    assert attack_all(arena, MATHEMATICS, canary, RUN_CODE + FORGE + BURN[7:8]) == []
     assert arena(MATHEMATICS, "\\boxed{2\\sqrt{2}}") == (1.0, None)
 
 

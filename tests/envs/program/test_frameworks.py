@@ -14,7 +14,6 @@ from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
-from smolagents import CodeAgent, LogLevel, OpenAIServerModel, ToolCallingAgent
 
 from agentsgym import DirectOutputAgent
 from agentsgym.types import SamplingParams
@@ -204,34 +203,6 @@ def test_smolagents_rewrites_each_call_as_text_so_each_is_a_row():
     prompt = QWEN.decode(rollout.rows[1].token_ids)
     assert "assistant\nCalling tools:\n[{'id': 'call00000', 'type': 'function'" in prompt
     assert "Observation:\n31" in prompt
-
-
-def smol_model(client):
-    return OpenAIServerModel(client.model, client.base_url, client.api_key)
-
-
-def test_an_agent_that_smolagents_manages_has_rows_of_its_own():
-    def play(task, client):
-        model, quiet = smol_model(client), {"verbosity_level": LogLevel.OFF}
-        helper = ToolCallingAgent([], model, name="helper", description="It knows.", **quiet)
-        agent = ToolCallingAgent([], model, managed_agents=[helper], **quiet)
-        return float(agent.run(task["question"]) == "58")
-
-    ask = call("helper", task="Add their ages.")
-    rollout = played(play, ask, FINAL, FINAL)
-    assert rollout.final_reward == 1.0
-    assert rows_of(rollout) == [("episode", [ask]), ("conversation", [FINAL]), ("history", [FINAL])]
-
-
-def test_an_agent_of_smolagents_that_writes_code_is_a_row_per_answer():
-    def play(task, client):
-        agent = CodeAgent([], smol_model(client), verbosity_level=LogLevel.OFF)
-        return float(agent.run(task["question"]) == 58)
-
-    answers = ["<code>\nprint(31 + 27)\n</code>", "<code>\nfinal_answer(58)\n</code>"]
-    rollout = played(play, *answers)
-    assert rollout.final_reward == 1.0
-    assert rows_of(rollout) == [("episode", answers[:1]), ("history", answers[1:])]
 
 
 # -- clients -------------------------------------------------------------------------------------

@@ -1,13 +1,9 @@
-"""A program may offer tools that its environment does not know: what is made for it shows tools."""
+"""A program may offer tools that its environment does not know."""
 
 import httpx
 
-from agentsgym import ScriptedAgent
 from agentsgym.checks import check_env
 from agentsgym.envs.program.env import ProgramEnv
-from agentsgym.tokens import codec_for
-from agentsgym.warm_start.new_model import warm_start
-from agentsgym.warm_start.settings import TinySettings, WarmStartSettings
 
 TOOL = {
     "type": "function",
@@ -47,12 +43,3 @@ def test_the_check_of_a_program_with_tools_passes():
     report = check_env(Shopper, only=["masks"], budget_seconds=5)
     (finding,) = report.findings
     assert finding.passed, finding.evidence
-
-
-def test_a_tiny_model_for_a_program_can_be_told_of_tools():
-    settings = WarmStartSettings(
-        steps=1, batch_size=2, games_per_round=2, tokenizer_games=2, vocab_size=400,
-        model=TinySettings(layers=1, hidden_size=16, heads=2),
-    )  # fmt: skip
-    made = warm_start(Shopper(), ScriptedAgent(["Three."]), settings=settings)
-    assert codec_for(made.tokenizer).with_tools([TOOL]).ends == (made.tokenizer.eos_token_id,)

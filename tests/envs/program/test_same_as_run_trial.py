@@ -8,7 +8,6 @@ import openai
 import pytest
 import torch
 
-from agentsgym import TwentyQuestionsEnv
 from agentsgym.envs.exploration.env import ExploreEnv
 from agentsgym.envs.program.env import ProgramEnv
 from agentsgym.rollout.stepping import SteppedTrial
@@ -74,7 +73,7 @@ def plain(client, messages):
     return done.json()["choices"][0]["message"]["content"]
 
 
-class Counting:
+class Game(ExploreEnv):
     """A random model wins nothing: so each action also earns something for its length."""
 
     def _step_episode(self, session_id, state, action):
@@ -82,44 +81,27 @@ class Counting:
         return state, reward + len(action) / 8, done, info
 
 
-class Questions(Counting, TwentyQuestionsEnv):
-    pass
-
-
-class Explore(Counting, ExploreEnv):
-    pass
-
-
 CLIENTS = {
     f.__name__: f
     for f in (chat, chat_stream, responses, responses_stream, claude, claude_stream, plain)
 }
-GAMES = {
-    "TwentyQuestions": (
-        Questions,
-        {"max_steps_per_episode": 3, "error_allowance": 9},
-    ),
-    "Explore": (
-        Explore,
-        {
-            "episodes_per_trial": 2,
-            "free_shots": 1,
-            "carry": "full",
-            "max_steps_per_episode": 3,
-            "error_allowance": 9,
-        },
-    ),
+CONFIG = {
+    "episodes_per_trial": 2,
+    "free_shots": 1,
+    "carry": "full",
+    "max_steps_per_episode": 3,
+    "error_allowance": 9,
 }
 
 
-def program(game, config, ask):
-    """An environment whose program plays `game`, an episode in each run."""
+def program(ask):
+    """An environment whose program plays the game, an episode in each run."""
 
     class Program(ProgramEnv):
         def __init__(self, tokenizer=None, env_config=None):
             super().__init__(tokenizer, env_config)
             self.trials = {}
-            self.game = game(None, config)
+            self.game = Game(None, CONFIG)
 
         def run(self, task, client):
             if not client.trial.episode:
@@ -130,10 +112,10 @@ def program(game, config, ask):
             return {"reward": rewards, "win": trial.facts.win}
 
     names = ("episodes_per_trial", "free_shots", "carry", "max_steps_per_episode")
-    return Program(None, {name: config[name] for name in names if name in config})
+    return Program(None, {name: CONFIG[name] for name in names})
 
 
-def first_batch(env, tasks, estimator, folder):
+def first_batch(env, tasks, folder):
     """The rollouts of a training's first generation, and the gradient of the loss on them."""
     from agentsgym.envs import task_dataset
 
@@ -147,7 +129,7 @@ def first_batch(env, tasks, estimator, folder):
                 "per_device_train_batch_size": 8,
                 "num_generations": 4,
                 "max_action_tokens": 6,
-                "advantage_estimator": estimator,
+                "advantage_estimator": "trial",
             }
         ),
         task_dataset(env, tasks),
@@ -162,22 +144,18 @@ def first_batch(env, tasks, estimator, folder):
     return played, [p.grad.clone() for p in trainer.model.parameters()]
 
 
-@pytest.fixture(scope="module", params=GAMES)
-def ours(request, tmp_path_factory):
-    """A game's name, its tasks, and what our own loop plays on them."""
-    game, config = GAMES[request.param]
-    env = game(None, config)
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory):
+    """The tasks, and what our own loop plays on them."""
+    env = Game(None, CONFIG)
     tasks = env.get_train_dataset()[:2]["task_data"]
-    estimator = "trial" if "free_shots" in config else "step_return"
-    batch = first_batch(env, tasks, estimator, tmp_path_factory.mktemp("ours"))
-    return request.param, tasks, estimator, *batch
+    return tasks, *first_batch(env, tasks, tmp_path_factory.mktemp("ours"))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_any_client_gives_the_same_rollouts_and_the_same_gradient(ours, client, tmp_path):
-    name, tasks, estimator, rollouts, gradient = ours
-    env = program(*GAMES[name], CLIENTS[client])
-    theirs, same_gradient = first_batch(env, tasks, estimator, tmp_path)
+    tasks, rollouts, gradient = ours
+    theirs, same_gradient = first_batch(program(CLIENTS[client]), tasks, tmp_path)
     assert len(rollouts) == len(theirs) == 8
     for one, other in zip(rollouts, theirs, strict=True):
         assert other.error is None

@@ -1,7 +1,6 @@
-"""The greedy policy: it wins, knows what an answer leaves, and is quick."""
+"""The greedy policy: it wins, and knows what an answer leaves."""
 
 import math
-import time
 
 import numpy as np
 
@@ -25,9 +24,7 @@ def test_the_quickstart_is_won_in_eight_steps_and_sooner_with_hints():
 
 
 def test_the_default_table_is_nearly_always_won():
-    start = time.process_time()
     plays = played()
-    assert time.process_time() - start < 8.0
     assert np.mean([play.win for play in plays]) > 0.98
     assert np.mean([play.steps for play in plays]) < 12
 
