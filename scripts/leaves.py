@@ -42,7 +42,6 @@ TABLES = (  # kind of leaf, file and name of the table, where the rows' modules 
     ("command", "cli/app.py", "COMMANDS", "agentsgym.cli"),
 )
 INTEGRATIONS = "agentsgym.integrations."  # users name these themselves: they need no row
-FILES = {"eval": "evaluate"}  # the file of a command, where it has another name
 ROOTS = ("agentsgym", "agentsgym.__main__", "agentsgym.cli.app")
 ROOTS += ("agentsgym.cli.train", "agentsgym.generation.embedded")  # rows, and yet of the trunk
 
@@ -92,7 +91,7 @@ class Package:
     def _home(self, texts: Sequence[str], base: str) -> str | None:
         """The child of `base` that a row names, by a path or by its end."""
         for text in sorted(texts, key=lambda text: "." not in text):
-            name = FILES.get(text, text).replace("-", "_").strip(".")
+            name = text.replace("-", "_").strip(".")
             path = name if name.startswith(f"{base}.") else f"{base}.{name}"
             home = ".".join(path.split(".")[: max(3, base.count(".") + 2)])
             if (home in self.texts and home != base) or base.endswith(".faults"):

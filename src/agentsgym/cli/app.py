@@ -3,7 +3,7 @@
 import importlib
 import os
 from contextvars import ContextVar
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -26,10 +26,8 @@ COMMANDS = {
     "tokens": "Say how a tokenizer and its chat template treat a conversation of several turns.",
     "presets": "List the presets of `agentsgym train`: training runs that are part of the package.",
 }
-"""The commands and the first line of their help. Each is a function in a module of its name, which
-is only imported when its command is named."""
-
-_FUNCTIONS = {"eval": "evaluate", "serve-model": "serve_model"}
+"""The commands and the first line of their help. Each is a class in a module of its name, which is
+only imported when its command is named."""
 
 
 class Commands(TyperGroup):
@@ -80,10 +78,12 @@ _FORM: dict[str, Any] = {
 
 def loaded(name: str) -> Any:
     """The command of that name with its arguments and options."""
-    function = _FUNCTIONS.get(name, name)
+    from agentsgym.cli.command import as_function
+
+    module = importlib.import_module(f"agentsgym.cli.{name.replace('-', '_')}")
+    command = getattr(module, name.title().replace("-", ""))
     alone = typer.Typer(**_FORM)
-    module = importlib.import_module(f"agentsgym.cli.{function}")
-    alone.command(name)(getattr(module, function))
+    alone.command(name, help=command.__doc__)(as_function(command))
     return typer.main.get_command(alone)
 
 
@@ -110,10 +110,11 @@ Start here:
 
 @app.callback(invoke_without_command=True)
 def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
-    debug: bool = typer.Option(
-        False, "--debug", help="Show the traceback of an error; may also follow a command."
-    ),
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error; may also follow a command."),
+    ] = False,
 ) -> None:
     if version:
         from agentsgym import __version__

@@ -1,20 +1,33 @@
 """`agentsgym credit`: the credit that estimators assign to a run's rollouts."""
 
 import dataclasses
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
+from pydantic import Field
 from rich.table import Table
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, print_json, print_table, shown
-from agentsgym.cli.effects import measure_and_print
-from agentsgym.cli.options import TrustOption
+from agentsgym.cli.command import Argument, AsJson, Command, Several, Trust
+from agentsgym.cli.console import (
+    fail,
+    out,
+    print_json,
+    print_table,
+    quiet_libraries,
+    shown,
+    tell,
+)
+from agentsgym.cli.effects import show_effects
+from agentsgym.cli.players import evaluated_run
 from agentsgym.credit import find_estimator
+from agentsgym.envs import ConfigError
 from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
 from agentsgym.report.stored import Source
-from agentsgym.runs.branches import Where
+from agentsgym.runs.branches import Where, decisions_of, measure
+from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.trust import import_stored
 from agentsgym.types import Rollout
 from agentsgym.types.names import is_foreign
@@ -22,40 +35,7 @@ from agentsgym.types.names import is_foreign
 _LONGEST = 120
 
 
-def credit(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory.")],
-    step: Annotated[
-        int | None, typer.Option(help="Optimizer step whose generation to show [the last].")
-    ] = None,
-    group: Annotated[
-        int | None,
-        typer.Option(min=0, help="Which group of the generation [the first; with --replay all]."),
-    ] = None,
-    estimator: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--estimator",
-            "-e",
-            help="Estimators to show [the run's and the unbiased ones; with --json all].",
-        ),
-    ] = None,
-    replay: Annotated[
-        bool,
-        typer.Option("--replay", help="Measure what actions were worth, by playing on from them."),
-    ] = False,
-    plays: Annotated[
-        int, typer.Option(min=2, help="With --replay: plays from each state, with common noise.")
-    ] = 16,
-    budget: Annotated[
-        int,
-        typer.Option(min=1, help="With --replay: steps of the environment; then no action begins."),
-    ] = 20_000,
-    where: Annotated[
-        Where, typer.Option(help="With --replay: at random, or the least likely actions first.")
-    ] = "random",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    trust: TrustOption = False,
-) -> None:
+class Credit(Command):
     """Show the credit that each estimator would assign in a run.
 
     It needs no model and plays no episode: credit is computed from the recorded steps. A function
@@ -73,34 +53,80 @@ def credit(
 
         agentsgym credit runs/explore --replay --budget 5000
     """
-    source = Source(Path(run), trust)
-    used = source.estimator
-    default = [name for name in RECORDED if as_json or name == used or _unbiased(name)]
-    names = tuple(estimator or sorted(default, key=lambda name: name != used))
-    import_stored([*names, used or ""], source.root)
-    if not estimator and used and is_foreign(used):
-        with suppress(ValueError):  # its module may be elsewhere
-            find_estimator(used)
-            names = (used, *names)
-    chosen, members = _generation(source, step)
-    groups = sorted({rollout.group for rollout in members})
-    if group is not None and group not in groups:
-        raise fail(f"the generation at step {chosen} has groups 0 to {max(groups)}", BAD_USAGE)
-    if group is not None or not replay:
-        members = [one for one in members if one.group == (group or groups[0])]
-    try:
-        lines = compare_credit(members, names)
-    except ValueError as error:
-        raise fail(str(error), BAD_USAGE) from None
-    if replay:
-        options: dict[str, Any] = {"plays": plays, "budget": budget, "where": where}
-        measure_and_print(
-            source.root, chosen, members, lines, **options, as_json=as_json, trust=trust
+
+    run: Argument[Path]
+    """A run directory."""
+    step: int | None = None
+    """Optimizer step whose generation to show [the last]."""
+    group: int | None = Field(None, ge=0)
+    """Which group of the generation [the first; with --replay all]."""
+    estimator: Annotated[Several, typer.Option("--estimator", "-e")]
+    """Estimators to show [the run's and the unbiased ones; with --json all]."""
+    replay: bool = False
+    """Measure what actions were worth, by playing on from them."""
+    plays: int = Field(16, ge=2)
+    """With --replay: plays from each state, with common noise."""
+    budget: int = Field(20_000, ge=1)
+    """With --replay: steps of the environment; then no action begins."""
+    where: Where = "random"
+    """With --replay: at random, or the least likely actions first."""
+    as_json: AsJson
+    trust: Trust
+
+    def __call__(self) -> None:
+        source = Source(self.run, self.trust)
+        names = self._estimators(source)
+        step, members = _generation(source, self.step)
+        groups = sorted({rollout.group for rollout in members})
+        if self.group is not None and self.group not in groups:
+            raise ConfigError(f"the generation at step {step} has groups 0 to {max(groups)}")
+        if self.group is not None or not self.replay:
+            members = [one for one in members if one.group == (self.group or groups[0])]
+        try:
+            lines = compare_credit(members, names)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        if self.replay:
+            self._replay(source.root, step, members, lines)
+        elif self.as_json:
+            print_json([dataclasses.asdict(line) for line in lines])
+        else:
+            _print(lines, names, source.estimator)
+
+    def _replay(
+        self, root: Path, step: int, rollouts: Sequence[Rollout], lines: Sequence[StepCredit]
+    ) -> None:
+        """Play branches with the weights that sampled the rollouts, or else with the run's model,
+        and print the effects beside the credit in `lines`."""
+        quiet_libraries()
+        run = evaluated_run(str(root), None, {}, trust=self.trust)
+        checkpoint = dict(RunDirectory(root).all_checkpoints()).get(step)
+        if checkpoint is not None:
+            model = run.model.model_copy(update={"path": str(checkpoint)})
+            run = run.model_copy(update={"model": model})
+        tell(f"The branches of step {step} are played by {run.model.path}")
+        measured = measure(
+            run,
+            root,
+            step,
+            decisions_of(rollouts, self.where, run.seed),
+            plays=self.plays,
+            budget=self.budget,
+            note=tell,
         )
-    elif as_json:
-        print_json([dataclasses.asdict(line) for line in lines])
-    else:
-        _print(lines, names, used)
+        show_effects(measured, lines, self.plays, as_json=self.as_json)
+
+    def _estimators(self, source: Source) -> tuple[str, ...]:
+        """The estimators to show, the run's own first."""
+        used = source.estimator
+        default = [name for name in RECORDED if self.as_json or name == used or _unbiased(name)]
+        names = tuple(self.estimator or sorted(default, key=lambda name: name != used))
+        import_stored([*names, used or ""], source.root)
+        if not self.estimator and used and is_foreign(used):
+            with suppress(ValueError):  # its module may be elsewhere
+                find_estimator(used)
+                return (used, *names)
+        return names
 
 
 def _unbiased(name: str) -> bool:
@@ -112,11 +138,11 @@ def _generation(source: Source, step: int | None) -> tuple[int, list[Rollout]]:
     run = source.root
     generations = {one.step: one for one in source.sets() if one.phase == "train"}
     if not generations:
-        raise fail(f"{run} contains no training rollouts", BAD_USAGE)
+        raise ConfigError(f"{run} contains no training rollouts")
     chosen = max(generations) if step is None else step
     if chosen not in generations:
         known = ", ".join(map(str, sorted(generations)[:8]))
-        raise fail(f"{run} has no generation at step {chosen}; it has {known}, …", BAD_USAGE)
+        raise ConfigError(f"{run} has no generation at step {chosen}; it has {known}, …")
     contents = generations[chosen].read()
     if contents.problem or not contents.lines:
         raise fail(contents.problem or f"the generation at step {chosen} has no rollouts")

@@ -2,22 +2,18 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, line, out, print_json, shown
-from agentsgym.cli.options import JsonOption, TrustOption
+from agentsgym.cli.command import Argument, AsJson, Command, Trust
+from agentsgym.cli.console import FAILURE, line, out, print_json, shown
+from agentsgym.envs import ConfigError
 from agentsgym.report.doctor import FAULTS, Evidence, Fault, diagnose, read_evidence
 from agentsgym.report.stored import Source
 from agentsgym.types.text import docs_page
 
 
-def doctor(
-    run: Annotated[Path, typer.Argument(help="A run directory, also of a run that goes on.")],
-    as_json: JsonOption = False,
-    trust: TrustOption = False,
-) -> None:
+class Doctor(Command):
     """Name what goes wrong in a run, with the numbers that show it and what to try.
 
     It reads the metrics, the evaluations, and the rollouts and token records of some generations.
@@ -31,16 +27,23 @@ def doctor(
 
         agentsgym doctor runs/quickstart --json
     """
-    evidence = read_evidence(Source(run, trust))
-    if not (evidence.trained or evidence.played or evidence.evaluations):
-        raise fail(f"{run} has no training steps and no rollouts yet", BAD_USAGE)
-    findings = diagnose(evidence)
-    if as_json:
-        print_json(_data(run, evidence, findings))
-    else:
-        _tell(run, evidence, findings)
-    if findings:
-        raise typer.Exit(FAILURE)
+
+    run: Argument[Path]
+    """A run directory, also of a run that goes on."""
+    as_json: AsJson
+    trust: Trust
+
+    def __call__(self) -> None:
+        evidence = read_evidence(Source(self.run, self.trust))
+        if not (evidence.trained or evidence.played or evidence.evaluations):
+            raise ConfigError(f"{self.run} has no training steps and no rollouts yet")
+        findings = diagnose(evidence)
+        if self.as_json:
+            print_json(_data(self.run, evidence, findings))
+        else:
+            _tell(self.run, evidence, findings)
+        if findings:
+            raise typer.Exit(FAILURE)
 
 
 def _data(run: Path, evidence: Evidence, findings: list[Fault]) -> dict[str, object]:

@@ -2,47 +2,24 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from rich.table import Table
 
-from agentsgym.cli.console import out, print_json, print_table, quiet_libraries, shown, tell
-from agentsgym.cli.players import evaluated_run
+from agentsgym.cli.console import out, print_json, print_table, shown
 from agentsgym.cli.tables import plain_data
 from agentsgym.evaluation.dependence import Correlation
 from agentsgym.evaluation.effects import Effect
 from agentsgym.evaluation.intervals import mean_interval
 from agentsgym.report.credit import StepCredit, correlations
-from agentsgym.runs.branches import Measured, Where, decisions_of, measure
-from agentsgym.runs.files import RunDirectory
-from agentsgym.types import Rollout
+from agentsgym.runs.branches import Measured
 
 _ROWS, _LONGEST = 20, 60
 
 
-def measure_and_print(
-    root: Path,
-    step: int,
-    rollouts: Sequence[Rollout],
-    lines: Sequence[StepCredit],
-    *,
-    plays: int,
-    budget: int,
-    where: Where,
-    as_json: bool,
-    trust: bool,
+def show_effects(
+    measured: Measured, lines: Sequence[StepCredit], plays: int, *, as_json: bool
 ) -> None:
-    """Play the branches of a generation's rollouts with the weights that sampled them, or else with
-    the run's model, and print the effects beside the credit in `lines`."""
-    quiet_libraries()
-    run = evaluated_run(str(root), None, {}, trust=trust)
-    checkpoint = dict(RunDirectory(root).all_checkpoints()).get(step)
-    if checkpoint is not None:
-        model = run.model.model_copy(update={"path": str(checkpoint)})
-        run = run.model_copy(update={"model": model})
-    tell(f"The branches of step {step} are played by {run.model.path}")
-    decisions = decisions_of(rollouts, where, run.seed)
-    measured = measure(run, root, step, decisions, plays=plays, budget=budget, note=tell)
+    """Print the effects beside the credit in `lines`."""
     found = correlations(measured.effects, lines)
     if as_json:
         print_json(plain_data(dataclasses.asdict(measured) | {"correlations": found}))

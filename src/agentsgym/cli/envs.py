@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
+from agentsgym.cli.command import Argument, Command
 from agentsgym.cli.console import line, out, print_table, shown
 from agentsgym.envs import find
 from agentsgym.envs.builtin import KNOWN
@@ -17,11 +17,7 @@ _LIMITS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 _KINDS = {"integer": "whole number", "string": "text", "boolean": "true or false"}
 
 
-def envs(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A registered name or a dotted path.")
-    ] = None,
-) -> None:
+class Envs(Command):
     """List the registered environments, or with a name the settings of one.
 
     Examples:
@@ -30,10 +26,15 @@ def envs(
 
         agentsgym envs TwentyQuestions
     """
-    if name is None:
-        _list_environments()
-    else:
-        _list_settings(name)
+
+    name: Argument[str | None] = None
+    """A registered name or a dotted path."""
+
+    def __call__(self) -> None:
+        if self.name is None:
+            _list_environments()
+        else:
+            _list_settings(self.name)
 
 
 def _list_settings(name: str) -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import Field
 
-from agentsgym.cli.console import BAD_USAGE, err, fail, line, out, quiet_libraries, shown
-from agentsgym.cli.options import StepsOption, TrustOption, step_range
+from agentsgym.cli.command import Argument, Command, Several, Steps, Trust, step_range
+from agentsgym.cli.console import line, out, quiet_libraries, tell
+from agentsgym.envs import ConfigError
 from agentsgym.report.export.write import FORMATS, WRITERS, Counts, Filters, write_dataset
 from agentsgym.report.stored import Source, directories
 from agentsgym.types import import_path
@@ -15,34 +17,7 @@ TRL_LENGTH = 1024
 """Where TRL cuts a row off unless `max_length` says otherwise."""
 
 
-def export(
-    run: Annotated[Path, typer.Argument(help="A run directory or an evaluation.")],
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="messages, tokens, preference, or inspect.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--out", "-o", help="A new folder, or a file FILE.parquet or FILE.jsonl."),
-    ],
-    phase: Annotated[
-        list[str] | None,
-        typer.Option(help="before, train, eval, after, …; may be repeated [train]."),
-    ] = None,
-    steps: StepsOption = None,
-    min_reward: Annotated[
-        float | None, typer.Option(help="Only rollouts with at least this reward.")
-    ] = None,
-    won: Annotated[bool, typer.Option("--won", help="Only rollouts that were won.")] = False,
-    best: Annotated[
-        int | None, typer.Option(min=1, help="So many rollouts of each group, the best.")
-    ] = None,
-    trust: TrustOption = False,
-) -> None:
+class Export(Command):
     """Write a run's rollouts as a dataset for supervised or preference training with TRL.
 
     --to inspect writes its evaluations as logs that `inspect view` shows.
@@ -55,28 +30,51 @@ def export(
 
         agentsgym export runs/quickstart --to inspect --out logs
     """
-    quiet_libraries()
 
-    if to not in (*FORMATS, *WRITERS):
-        known = ", ".join([*FORMATS, *WRITERS])
-        raise fail(f"--to must be one of {known}, not {to!r}", BAD_USAGE)
-    filters = Filters(tuple(phase or ()), step_range(steps), min_reward, won, best)
-    sides = directories(run)
-    if len(sides) > 1:
-        raise fail(f"{run} has two evaluations: name {sides[0]} or {sides[1]}", BAD_USAGE)
-    source = Source(run, trust)
-    if to in WRITERS:
-        counts: Counts = import_path(WRITERS[to], trust=True)(source, output, filters)
-    else:
-        counts = write_dataset(source, FORMATS[to], output, filters)
-    for problem in counts.problems:
-        err.print(shown(f"{problem}; the rest of this file is left out"), soft_wrap=True)
-    many = f"{counts.examples} {counts.called}"
-    line(f"{output}: {many} from {counts.rollouts} of {counts.read} rollouts")
-    if counts.show:
-        line(counts.show)
-    if counts.longest > TRL_LENGTH:
-        out.print(
-            f"The longest row has {counts.longest} tokens; TRL cuts rows off after {TRL_LENGTH} "
-            "unless max_length says otherwise."
-        )
+    run: Argument[Path]
+    """A run directory or an evaluation."""
+    to: Annotated[str, typer.Option(metavar="FORMAT")]
+    """messages, tokens, preference, or inspect."""
+    out: Annotated[Path, typer.Option("--out", "-o")]
+    """A new folder, or a file FILE.parquet or FILE.jsonl."""
+    phase: Several
+    """before, train, eval, after, …; may be repeated [train]."""
+    steps: Steps
+    min_reward: float | None = None
+    """Only rollouts with at least this reward."""
+    won: bool = False
+    """Only rollouts that were won."""
+    best: int | None = Field(None, ge=1)
+    """So many rollouts of each group, the best."""
+    trust: Trust
+
+    def __call__(self) -> None:
+        quiet_libraries()
+        counts = self._written()
+        for problem in counts.problems:
+            tell(f"{problem}; the rest of this file is left out")
+        many = f"{counts.examples} {counts.called}"
+        line(f"{self.out}: {many} from {counts.rollouts} of {counts.read} rollouts")
+        if counts.show:
+            line(counts.show)
+        if counts.longest > TRL_LENGTH:
+            out.print(
+                f"The longest row has {counts.longest} tokens; TRL cuts rows off after "
+                f"{TRL_LENGTH} unless max_length says otherwise."
+            )
+
+    def _written(self) -> Counts:
+        if self.to not in (*FORMATS, *WRITERS):
+            known = ", ".join([*FORMATS, *WRITERS])
+            raise ConfigError(f"--to must be one of {known}, not {self.to!r}")
+        steps = step_range(self.steps)
+        filters = Filters(tuple(self.phase), steps, self.min_reward, self.won, self.best)
+        sides = directories(self.run)
+        if len(sides) > 1:
+            raise ConfigError(f"{self.run} has two evaluations: name {sides[0]} or {sides[1]}")
+        source = Source(self.run, self.trust)
+        if self.to in FORMATS:
+            return write_dataset(source, FORMATS[self.to], self.out, filters)
+        write = import_path(WRITERS[self.to], trust=True)
+        counts: Counts = write(source, self.out, filters)
+        return counts

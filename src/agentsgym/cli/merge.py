@@ -5,20 +5,12 @@ from typing import Annotated
 
 import typer
 
+from agentsgym.cli.command import Argument, Command, Trust
 from agentsgym.cli.console import out, quiet_libraries, shown
-from agentsgym.cli.options import TrustOption
 from agentsgym.runs.models import merge_adapter
 
 
-def merge(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run directory, or an adapter directory.")
-    ],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The directory to write [RUN/merged].")
-    ] = None,
-    trust: TrustOption = False,
-) -> None:
+class Merge(Command):
     """Write the LoRA adapter of a run and its base model as one plain model directory.
 
     Any program that reads Hugging Face models can load the result, vLLM for instance.
@@ -29,7 +21,15 @@ def merge(
 
         agentsgym merge runs/my-run --output my-model
     """
-    quiet_libraries()
 
-    written = merge_adapter(run, output, trust=trust)
-    out.print(f"The merged model is in [bold]{shown(str(written))}[/].")
+    run: Argument[Path]
+    """A run directory, or an adapter directory."""
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
+    """The directory to write [RUN/merged]."""
+    trust: Trust
+
+    def __call__(self) -> None:
+        quiet_libraries()
+
+        written = merge_adapter(self.run, self.output, trust=self.trust)
+        out.print(f"The merged model is in [bold]{shown(str(written))}[/].")

@@ -1,20 +1,15 @@
 """`agentsgym play`: a person plays at the terminal, or watches an agent."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
+from pydantic import Field, model_validator
 
 from agentsgym.agents import HumanAgent
-from agentsgym.cli.console import BAD_USAGE, INTERRUPTED, fail, out, quiet_libraries, shown, tell
-from agentsgym.cli.options import (
-    NameArgument,
-    SettingsArgument,
-    TrustOption,
-    env_config_of,
-    option_of,
-)
-from agentsgym.cli.players import evaluated_run, settings_of_play
-from agentsgym.envs import MultistepEnv, make
+from agentsgym.cli.command import Argument, Command, Settings, Trust, env_config_of, setting
+from agentsgym.cli.console import INTERRUPTED, fail, out, quiet_libraries, shown
+from agentsgym.cli.players import Player, evaluated_run, settings_of_play
+from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.evaluation import rollout_requests
 from agentsgym.runs import RunConfig
 from agentsgym.runs.from_config import make_env, run_tasks
@@ -24,24 +19,7 @@ from agentsgym.types import Rollout, with_modules_of
 from agentsgym.types.names import import_from_here
 
 
-def play(
-    name: NameArgument,
-    settings: SettingsArgument = None,
-    task: Annotated[
-        int, typer.Option(min=0, help="Number of the evaluation task to play, from 0.")
-    ] = 0,
-    agent: Annotated[
-        str | None,
-        typer.Option(
-            "--agent",
-            metavar="MODEL",
-            help="Watch an agent instead: what `agentsgym eval` takes as MODEL.",
-        ),
-    ] = None,
-    temperature: Annotated[float | None, option_of("eval.temperature")] = None,
-    seed: Annotated[int | None, option_of("eval.seed")] = None,
-    trust: TrustOption = False,
-) -> None:
+class Play(Command):
     """Play an environment yourself, or watch an agent.
 
     You see the agent's prompts and type its actions. Ctrl-C or Ctrl-D ends the game. With --agent
@@ -57,22 +35,39 @@ def play(
 
         agentsgym play Mastermind --agent agent:optimal
     """
-    import_from_here(name)
-    if agent is not None:
-        options = {"eval.temperature": temperature, "eval.seed": seed}
-        given = settings_of_play([agent], settings, options)
-        run = evaluated_run(agent, name, given, trust=trust)
-        _show_result(_watch(run, task), "The agent")
-        return
-    if trust or (temperature, seed) != (None, None):
-        raise fail("--temperature, --seed and --trust are of --agent MODEL", BAD_USAGE)
-    env = make(name, None, env_config_of(settings), trust=with_modules_of(False, name))
-    try:
-        rollout = _play(env, _task_of(env, task)["task_data"])
-    except KeyboardInterrupt:
-        out.print("\nThe game is over; nothing was saved.")
-        raise typer.Exit(INTERRUPTED) from None
-    _show_result(rollout, "You")
+
+    name: Argument[str]
+    """A registered environment or the dotted path of a class."""
+    settings: Settings
+    task: int = Field(0, ge=0)
+    """Number of the evaluation task to play, from 0."""
+    agent: Annotated[str | None, typer.Option(metavar="MODEL")] = None
+    """Watch an agent instead: what `agentsgym eval` takes as MODEL."""
+    temperature: float | None = setting("eval.temperature")
+    seed: int | None = setting("eval.seed")
+    trust: Trust
+
+    @model_validator(mode="after")
+    def _of_an_agent(self) -> Self:
+        if self.agent is None and (self.trust or self.options()):
+            raise ConfigError("--temperature, --seed and --trust are of --agent MODEL")
+        return self
+
+    def __call__(self) -> None:
+        import_from_here(self.name)
+        if self.agent is not None:
+            given = settings_of_play([self.agent], self.settings, self.options())
+            run = evaluated_run(self.agent, self.name, given, trust=self.trust)
+            _show_result(_watch(run, self.task), "The agent")
+            return
+        trust = with_modules_of(False, self.name)
+        env = make(self.name, None, env_config_of(self.settings), trust=trust)
+        try:
+            rollout = _play(env, _task_of(env, self.task)["task_data"])
+        except KeyboardInterrupt:
+            out.print("\nThe game is over; nothing was saved.")
+            raise typer.Exit(INTERRUPTED) from None
+        _show_result(rollout, "You")
 
 
 def _play(env: MultistepEnv, task: dict[str, Any]) -> Rollout:
@@ -111,18 +106,15 @@ def _task_of(env: MultistepEnv, number: int) -> dict[str, Any]:
     """The row of an evaluation task by its number, from 0."""
     tasks = run_tasks(env, DataSettings(), "eval")
     if number >= len(tasks):
-        raise fail(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}", BAD_USAGE)
+        raise ConfigError(f"--task {number}: {env.name} has the tasks 0 to {len(tasks) - 1}")
     return dict(tasks[number])
 
 
 def _watch(run: RunConfig, task: int) -> Rollout:
     """Let the agent play an evaluation task, and show the conversation."""
     quiet_libraries()
-
-    seed = run.eval.seed
-    request = rollout_requests([_task_of(make_env(run), task)], 1, seed=seed)
-    with contestant(run.model.path, run, seed=seed, note=tell) as player:
-        (rollout,) = player.play(run, request, seed=seed).rollouts
+    requests = rollout_requests([_task_of(make_env(run), task)], 1, seed=run.eval.seed)
+    (rollout,) = Player(run.model.path, run).play(run, requests).rollouts
     for episode in rollout.episodes:
         for message in episode.messages:
             style = "bold" if message.role == "assistant" else "cyan"

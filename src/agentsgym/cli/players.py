@@ -1,13 +1,14 @@
 """Who plays in `agentsgym eval` and `play --agent`: a model of the command line, as a run with its
 engine, its environment and how it samples."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentsgym.cli.console import BAD_USAGE, err, fail, tell
-from agentsgym.cli.options import given_settings
+from agentsgym.cli.command import given_settings
+from agentsgym.cli.console import err, tell
+from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played
 from agentsgym.runs import RunConfig, load_run, merge, parse_config
 from agentsgym.runs.files import RunDirectory
@@ -15,6 +16,9 @@ from agentsgym.runs.players import contestant
 from agentsgym.runs.settings import CHAT, SCRIPTED
 from agentsgym.runs.trust import check_stored, foreign_code, import_stored, with_trust
 from agentsgym.types import RolloutRequest
+
+Given = Mapping[str, Any]
+"""Settings of a run that the command line gives, by their dotted keys."""
 
 _OF_MODEL, _OF_PLACE = ("model", "engine"), ("env_config", "data")
 _OF_SAMPLING = ("max_action_tokens", "max_rollout_tokens", "stop_strings", "trust")
@@ -27,60 +31,61 @@ _OF_PLAY = (
 )
 
 
-def settings_of_play(
-    models: Sequence[str], arguments: Sequence[str] | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The settings of a run by their dotted keys: the `KEY=VALUE` arguments, and the options that
-    are not None. Raises ConfigError; exits for settings of sampling where no model samples."""
-    given = given_settings(arguments, _OF_PLAY)
-    given |= {key: value for key, value in options.items() if value is not None}
+def settings_of_play(models: Sequence[str], arguments: Sequence[str], options: Given) -> Given:
+    """The `KEY=VALUE` arguments and the options. Raises ConfigError, also for settings of sampling
+    where no model samples."""
+    given = given_settings(arguments, _OF_PLAY) | dict(options)
     of_sampling = {"eval.temperature", "train.max_action_tokens"} & given.keys()
     if of_sampling and all(model.startswith(SCRIPTED) for model in models):
-        raise fail(f"{', '.join(sorted(of_sampling))}: no model samples here", BAD_USAGE)
+        raise ConfigError(f"{', '.join(sorted(of_sampling))}: no model samples here")
     return given
 
 
 @dataclass(frozen=True, slots=True)
-class Players:
-    """The models of the command line, and the settings that it gives by their dotted keys."""
+class Player:
+    """A model by the `name` on the command line, and its run."""
 
-    models: tuple[str, ...]
-    given: dict[str, Any]
-    trust: bool
+    name: str
+    run: RunConfig
 
-    def first(self, env: str | None) -> RunConfig:
-        """The run of MODEL. Raises ConfigError."""
-        model, beside = self.models[0], next(iter(self.models[1:]), None)
-        given = self._for(model, ("engine",))
-        return evaluated_run(model, env, given, trust=self.trust, beside=beside)
+    def play(
+        self, place: RunConfig, requests: Sequence[RolloutRequest], output: Path | None = None
+    ) -> Played:
+        """What it plays in the environment of `place`."""
+        seed = self.run.eval.seed
+        with contestant(self.name, self.run, seed=seed, note=tell) as loaded:
+            return loaded.play(place, requests, seed=seed, output=output)
 
-    def other(self, name: str, first: RunConfig) -> RunConfig:
-        """The run of a model of --vs in the environment of the first one: it samples as
-        that one, where its own run does not say it. Raises ConfigError."""
-        given = self._for(name, ("engine", "model", *_OF_PLACE))
-        run = evaluated_run(name, first.env, given, trust=self.trust)
-        return run.model_copy(update={"eval": first.eval})
 
-    def _for(self, name: str, of_others: Sequence[str]) -> dict[str, Any]:
-        """The settings of a model: without those that may be others', but with those of the engine
-        for the models chat:NAME, or else for the first that is no scripted agent."""
-        chats = [one for one in self.models if one.startswith(CHAT)]
-        models = [one for one in self.models if not one.startswith(SCRIPTED)]
-        with_engine = name in (chats or models[:1] or self.models[:1])
-        left_out = [head for head in of_others if head != "engine" or not with_engine]
-        return {key: value for key, value in self.given.items() if _head(key) not in left_out}
+def players(models: Sequence[str], env: str | None, given: Given, *, trust: bool) -> list[Player]:
+    """MODEL and those of --vs, which play in the environment of MODEL and sample as it does, where
+    their own runs do not say it. Raises ConfigError."""
+
+    def run_of(
+        name: str, env: str | None, without: Collection[str], beside: str | None = None
+    ) -> RunConfig:
+        heads = {*without, *(() if name in _at_engine(models) else ("engine",))}
+        own = {key: value for key, value in given.items() if _head(key) not in heads}
+        return evaluated_run(name, env, own, trust=trust, beside=beside)
+
+    model, *others = models
+    first = run_of(model, env, (), next(iter(others), None))
+    runs = (run_of(name, first.env, ("model", *_OF_PLACE)) for name in others)
+    rest = (run.model_copy(update={"eval": first.eval}) for run in runs)
+    return [Player(name, run) for name, run in zip(models, (first, *rest), strict=True)]
+
+
+def _at_engine(models: Sequence[str]) -> list[str]:
+    """The models that the settings of the engine are for: chat:NAME, or else the first that is no
+    scripted agent."""
+    chats = [one for one in models if one.startswith(CHAT)]
+    return chats or [one for one in models if not one.startswith(SCRIPTED)][:1] or [models[0]]
 
 
 def evaluated_run(
-    agent: str,
-    env: str | None,
-    given: dict[str, Any],
-    *,
-    trust: bool = False,
-    beside: str | None = None,
+    agent: str, env: str | None, given: Given, *, trust: bool = False, beside: str | None = None
 ) -> RunConfig:
-    """The agent and the environment of an evaluation, with the user's settings of a run by their
-    dotted keys.
+    """The agent and the environment of an evaluation, with the user's settings.
 
     A run directory provides its model and its settings, those of the environment if `env` is None
     or the run's own. An agent without an environment gets that of the run `beside` it, and the
@@ -96,25 +101,13 @@ def evaluated_run(
     return _with_names(with_trust(run) if trust else run)
 
 
-def play_with(
-    name: str,
-    run: RunConfig,
-    place: RunConfig,
-    requests: Sequence[RolloutRequest],
-    output: Path | None,
-) -> Played:
-    """The model of `run` plays these in the environment of `place`."""
-    with contestant(name, run, seed=run.eval.seed, note=tell) as player:
-        return player.play(place, requests, seed=run.eval.seed, output=output)
-
-
 def model_in(run: RunDirectory) -> Path:
     """The trained model of a run, or its newest checkpoint if training is not finished."""
     if run.model.is_dir():
         return run.model
     checkpoint = run.last_checkpoint()
     if checkpoint is None:
-        raise fail(f"{run.root} contains neither a model nor a checkpoint yet", BAD_USAGE)
+        raise ConfigError(f"{run.root} contains neither a model nor a checkpoint yet")
     return checkpoint[1]
 
 
@@ -122,15 +115,15 @@ def _is_run(agent: str) -> bool:
     return not agent.startswith((SCRIPTED, CHAT)) and RunDirectory(Path(agent)).is_run()
 
 
-def _place_of(run: str | None, given: dict[str, Any], trust: bool) -> dict[str, Any]:
+def _place_of(run: str | None, given: Given, trust: bool) -> dict[str, Any]:
     """The environment of a run, with the user's settings, and how the run evaluates."""
     if run is None or not _is_run(run):
-        raise fail("name the environment with --env (see agentsgym envs)", BAD_USAGE)
+        raise ConfigError("name the environment with --env (see agentsgym envs)")
     stored = _stored(Path(run), _without_model(given), trust)
     return stored.model_dump(include={"env", "env_config", "eval", "data"})
 
 
-def _of_directory(root: Path, env: str | None, given: dict[str, Any], trust: bool) -> RunConfig:
+def _of_directory(root: Path, env: str | None, given: Given, trust: bool) -> RunConfig:
     place: dict[str, Any] = {}
     if env is not None and env != load_run(root).env:
         place = {"env": env, "env_config": {}, "data": {}}
@@ -155,11 +148,11 @@ def _head(key: str) -> str:
     return key.partition(".")[0]
 
 
-def _without_model(given: dict[str, Any]) -> dict[str, Any]:
+def _without_model(given: Given) -> dict[str, Any]:
     return {key: value for key, value in given.items() if _head(key) not in _OF_MODEL}
 
 
-def _stored(root: Path, overrides: dict[str, Any], trust: bool) -> RunConfig:
+def _stored(root: Path, overrides: Given, trust: bool) -> RunConfig:
     """The configuration of a run directory with the user's settings. Raises ConfigError if it names
     something outside of it, without `trust`."""
     run = load_run(root, overrides)

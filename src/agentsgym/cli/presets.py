@@ -1,36 +1,40 @@
 """`agentsgym presets`."""
 
 from collections.abc import Mapping
-from typing import Annotated
 
 import typer
 from rich.padding import Padding
 
-from agentsgym.cli.console import BAD_USAGE, fail, out, shown
+from agentsgym.cli.command import Argument, Command
+from agentsgym.cli.console import out, shown
+from agentsgym.envs import ConfigError
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.sources import presets as known
 
 _LINES = {"needs": "needs", "costs": "costs", "run_on": "run on"}
 
 
-def presets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[PRESET]", help="Print this preset's YAML.")
-    ] = None,
-) -> None:
+class Presets(Command):
     """List the presets of `agentsgym train`: training runs that are part of the package.
 
     With a name, print that preset, for instance to start your own file from it:
 
         agentsgym presets quickstart > my-run.yaml
     """
-    texts = known()
-    if name is None:
-        _list_presets(texts)
-    elif name in texts:
-        typer.echo(texts[name], nl=False)
-    else:
-        raise fail(f"no preset is called {name!r}; the presets are: {', '.join(texts)}", BAD_USAGE)
+
+    preset: Argument[str | None] = None
+    """Print this preset's YAML."""
+
+    def __call__(self) -> None:
+        texts = known()
+        if self.preset is None:
+            _list_presets(texts)
+        elif self.preset in texts:
+            typer.echo(texts[self.preset], nl=False)
+        else:
+            raise ConfigError(
+                f"no preset is called {self.preset!r}; the presets are: {', '.join(texts)}"
+            )
 
 
 def _list_presets(texts: Mapping[str, str]) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import Field
 
+from agentsgym.cli.command import Argument, Command, Trust, setting
 from agentsgym.cli.console import out, quiet_libraries
-from agentsgym.cli.options import TrustOption
 from agentsgym.cli.players import model_in
 from agentsgym.envs.extras import ensure
 from agentsgym.generation.settings import EngineSettings, read_key
@@ -17,41 +18,7 @@ from agentsgym.runs.settings import ModelSettings
 from agentsgym.types.settings import read
 
 
-def serve_model(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model directory or hub name, an adapter directory, a run directory, or "
-            "builtin:NAME.",
-        ),
-    ],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
-    host: Annotated[
-        str, typer.Option(help="Where to listen; another one than loopback needs --key-env.")
-    ] = "127.0.0.1",
-    key_env: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Environment variable with the key clients need."),
-    ] = None,
-    served_model_name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The model's name for clients [MODEL].")
-    ] = None,
-    capacity: Annotated[int, typer.Option(min=1, help="Requests that are sampled at once.")] = 64,
-    cache_gib: Annotated[
-        float | None,
-        typer.Option(help="GiB that keys and values take, as engine.cache_gib [most free memory]."),
-    ] = None,
-    dtype: Annotated[
-        str, typer.Option(help="auto, float32, bfloat16 or float16, as model.dtype.")
-    ] = "auto",
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(min=2, help="The most tokens of context and answer [the model's]."),
-    ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Number of torch threads.")] = None,
-    trust: TrustOption = False,
-) -> None:
+class ServeModel(Command):
     """Serve a model to the clients of OpenAI and Anthropic, and to trainings.
 
     Clients of OpenAI (Chat Completions and Responses) and of Anthropic (Messages) get answers in
@@ -66,35 +33,60 @@ def serve_model(
 
         agentsgym serve-model builtin:smollm2 --host 0.0.0.0 --key-env SERVE_KEY
     """
-    key = read_key(key_env)
-    ensure("uvicorn", "endpoint")
-    from agentsgym.generation.serving.listening import (
-        LOOPBACK,
-        Guard,
-        check_host,
-        listen_and_serve,
-        server_config,
-    )
 
-    check_host(host, key)
-    run = RunDirectory(Path(model))
-    path = str(model_in(run)) if run.is_run() else model
-    settings = read(ModelSettings, {"path": path, "dtype": dtype}, "model.")
-    sampling = read(EngineSettings, {"capacity": capacity, "cache_gib": cache_gib}, "engine.")
-    quiet_libraries()
-    if threads is not None:
-        import torch
+    model: Argument[str]
+    """A model directory or hub name, an adapter directory, a run directory, or builtin:NAME."""
+    port: int = Field(8000, ge=0, le=65535)
+    """0 takes a free one."""
+    host: str = "127.0.0.1"
+    """Where to listen; another one than loopback needs --key-env."""
+    key_env: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    """Environment variable with the key clients need."""
+    served_model_name: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    """The model's name for clients [MODEL]."""
+    capacity: int = Field(64, ge=1)
+    """Requests that are sampled at once."""
+    cache_gib: float | None = setting("engine.cache_gib")
+    dtype: str | None = setting("model.dtype")
+    max_model_len: int | None = Field(None, ge=2)
+    """The most tokens of context and answer [the model's]."""
+    threads: int | None = Field(None, ge=1)
+    """Number of torch threads."""
+    trust: Trust
 
-        torch.set_num_threads(threads)
-    name = served_model_name or model
-    engine = load_engine(settings, sampling, trust=trust)
-    app, batcher = application(engine, name, root=path, key=key, max_model_len=max_model_len)
+    def __call__(self) -> None:
+        key = read_key(self.key_env)
+        ensure("uvicorn", "endpoint")
+        from agentsgym.generation.serving.listening import (
+            LOOPBACK,
+            Guard,
+            check_host,
+            listen_and_serve,
+            server_config,
+        )
 
-    def tell(address: str) -> None:
-        out.print(f"{name}: {address}/v1", markup=False, soft_wrap=True)
-        out.print(f"{capacity} requests at once; Ctrl-C ends the server.")
+        check_host(self.host, key)
+        run = RunDirectory(Path(self.model))
+        path = str(model_in(run)) if run.is_run() else self.model
+        settings = read(ModelSettings, {"path": path, "dtype": self.dtype or "auto"}, "model.")
+        sampling = {"capacity": self.capacity, "cache_gib": self.cache_gib}
+        engine_settings = read(EngineSettings, sampling, "engine.")
+        quiet_libraries()
+        if self.threads is not None:
+            import torch
 
-    guarded = Guard(app, loopback=host in LOOPBACK, token=None)
-    with closing(batcher), suppress(KeyboardInterrupt):
-        listen_and_serve(server_config(guarded), host, port, tell)
-    out.print("ended")
+            torch.set_num_threads(self.threads)
+        name = self.served_model_name or self.model
+        engine = load_engine(settings, engine_settings, trust=self.trust)
+        app, batcher = application(
+            engine, name, root=path, key=key, max_model_len=self.max_model_len
+        )
+
+        def tell(address: str) -> None:
+            out.print(f"{name}: {address}/v1", markup=False, soft_wrap=True)
+            out.print(f"{self.capacity} requests at once; Ctrl-C ends the server.")
+
+        guarded = Guard(app, loopback=self.host in LOOPBACK, token=None)
+        with closing(batcher), suppress(KeyboardInterrupt):
+            listen_and_serve(server_config(guarded), self.host, self.port, tell)
+        out.print("ended")

@@ -1,15 +1,16 @@
 """`agentsgym eval --suite`: plays several environments and prints one table of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.table import Table
 
 from agentsgym.agents.scripted import available_agents
-from agentsgym.cli.console import BAD_USAGE, fail, print_json, print_table, quiet_libraries, tell
-from agentsgym.cli.players import Players
+from agentsgym.cli.console import fail, print_json, print_table, tell
+from agentsgym.cli.players import Given, Player
 from agentsgym.cli.tables import FINDING, compared, plain_data, share, wide_table
+from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Comparison, Evaluation, Information, Played, compare, information
 from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import other_references
@@ -34,27 +35,26 @@ class GameFigures:
 
 
 def evaluate_suite(
-    source: str, players: Players, tasks: int | None, output: Path | None, *, as_json: bool
+    suite: Suite,
+    players: Sequence[Player],
+    seed: int,
+    tasks: int | None,
+    output: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
-    """Let the model, and those of --vs, play the suite, or its first `tasks` of each game; print
-    their figures."""
-    quiet_libraries()
-
-    suite = _suite(source, players)
-    model, others = players.models[0], players.models[1:]
-    run = players.first(suite.games[0].env)
-    runs = {model: run} | {name: players.other(name, run) for name in others}
-    for name, its_run in runs.items():
-        _check_has_agent(suite, name, its_run)
-    folders = ["model", "vs", *(f"vs-{number}" for number in range(2, len(others) + 1))]
-    seed = players.given.get("eval.seed", 0)
+    """Let MODEL and those of --vs play the suite, or its first `tasks` of each game; print their
+    figures."""
+    for player in players:
+        _check_has_agent(suite, player)
+    folders = ["model", "vs", *(f"vs-{number}" for number in range(2, len(players)))]
+    several = len(players) > 1
     first, *second = (
-        _play(
-            suite, name, runs[name], seed, tasks, output and (output / folder if others else output)
-        )
-        for name, folder in zip(players.models, folders, strict=False)
+        _play(suite, player, seed, tasks, output and (output / folder if several else output))
+        for player, folder in zip(players, folders, strict=False)
     )
-    figures = {name: _figures(suite, run, name, one) for name, one in first.items()}
+    model, *others = (player.name for player in players)
+    figures = {name: _figures(suite, players[0].run, name, one) for name, one in first.items()}
     versus = {name: _differences(first, one) for name, one in zip(others, second, strict=True)}
     data = {
         "model": model,
@@ -78,39 +78,39 @@ def evaluate_suite(
             raise fail("every rollout failed")
 
 
-def _suite(source: str, players: Players) -> Suite:
-    """The suite, checked."""
-    for key in players.given:
+def checked_suite(source: str, given: Given, trust: bool) -> Suite:
+    """A suite by its name or file. Raises ConfigError, also for settings that it fixes itself and,
+    without `trust`, for code, files and servers that it names."""
+    for key in given:
         if key.startswith(_FIXED):
-            raise fail(
+            raise ConfigError(
                 f"a suite fixes the settings and rollouts of its games; leave out {key} (--tasks "
-                "takes the first tasks of each game)",
-                BAD_USAGE,
+                "takes the first tasks of each game)"
             )
     suite = load_suite(source)
-    if players.trust:
+    if trust:
         import_from_here(*(game.env for game in suite.games))
     else:
         check_names(suite)
     return suite
 
 
-def _check_has_agent(suite: Suite, name: str, run: RunConfig) -> None:
-    """Exit with an error if no game has this scripted agent."""
-    kind = name.removeprefix(SCRIPTED)
-    places = (make_env(place_of(game, run)) for game in suite.games)
-    if kind != name and not any(kind in available_agents(env) for env in places):
-        raise fail(f"no game of the suite {suite.name} has {name}", BAD_USAGE)
+def _check_has_agent(suite: Suite, player: Player) -> None:
+    """Raise ConfigError if no game has this scripted agent."""
+    kind = player.name.removeprefix(SCRIPTED)
+    places = (make_env(place_of(game, player.run)) for game in suite.games)
+    if kind != player.name and not any(kind in available_agents(env) for env in places):
+        raise ConfigError(f"no game of the suite {suite.name} has {player.name}")
 
 
 def _play(
-    suite: Suite, name: str, run: RunConfig, seed: int, tasks: int | None, output: Path | None
+    suite: Suite, player: Player, seed: int, tasks: int | None, output: Path | None
 ) -> dict[str, Played]:
-    """What the model played, by game."""
-    with contestant(name, run, seed=seed, note=tell) as player:
+    """What the player played, by game."""
+    with contestant(player.name, player.run, seed=seed, note=tell) as loaded:
         results = play_suite(
             suite,
-            player,
+            loaded,
             seed=seed,
             most_tasks=tasks,
             output=output,

@@ -11,14 +11,10 @@ from rich.table import Table
 
 from agentsgym.checks.token_report import TokenReport
 from agentsgym.checks.tokens import check_tokens
-from agentsgym.cli.console import BAD_USAGE, FAILURE, fail, out, quiet_libraries, shown
-from agentsgym.cli.options import (
-    JsonOption,
-    SettingsArgument,
-    TrustOption,
-    given_settings,
-)
+from agentsgym.cli.command import AsJson, Command, Settings, Trust, given_settings
+from agentsgym.cli.console import FAILURE, out, quiet_libraries, shown
 from agentsgym.cli.players import evaluated_run
+from agentsgym.envs import ConfigError
 from agentsgym.runs import RunConfig
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.from_config import make_env, rendering
@@ -28,22 +24,7 @@ from agentsgym.runs.settings import CHAT, SCRIPTED
 _TALK = "agentsgym.checks.tokens.ScriptedTalk"
 
 
-def tokens(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL_OR_TOKENIZER",
-            help="A directory with a model or only a tokenizer, a run directory, a hub name or "
-            "builtin:NAME.",
-        ),
-    ],
-    settings: SettingsArgument = None,
-    env: Annotated[
-        str | None, typer.Option("--env", "-e", help="Also play an episode of this environment.")
-    ] = None,
-    as_json: JsonOption = False,
-    trust: TrustOption = False,
-) -> None:
+class Tokens(Command):
     """Say how a tokenizer and its chat template treat a conversation of several turns.
 
     Scripted conversations are played without a model: is everything one row, or where and why does
@@ -59,27 +40,38 @@ def tokens(
 
         agentsgym tokens my-model model.chat_template=training --json
     """
-    run = _run(model, env, given_settings(settings, ("env_config", "model")), trust)
-    quiet_libraries()
-    # The report says more than the warnings do.
-    with _without_warnings("agentsgym.tokens.codec"):
-        report = _report(run)
-    if as_json:
-        typer.echo(report.to_json())
-    else:
-        out.print(_table(model, report))
-    if report.problems:
-        raise typer.Exit(FAILURE)
 
+    model: Annotated[str, typer.Argument(metavar="MODEL_OR_TOKENIZER")]
+    """A directory with a model or only a tokenizer, a run directory, a hub name or builtin:NAME."""
+    settings: Settings
+    env: Annotated[str | None, typer.Option("--env", "-e")] = None
+    """Also play an episode of this environment."""
+    as_json: AsJson
+    trust: Trust
 
-def _run(model: str, env: str | None, options: dict[str, object], trust: bool) -> RunConfig:
-    """The tokenizer's settings and the environment, as an evaluation takes them."""
-    if model.startswith((SCRIPTED, CHAT)):
-        raise fail(f"{model} has no tokenizer of its own; name its model directory", BAD_USAGE)
-    bare = env is None and not RunDirectory(Path(model)).is_run()
-    if bare and any(key.startswith("env_config") for key in options):
-        raise fail("name the environment of these settings with --env", BAD_USAGE)
-    return evaluated_run(model, _TALK if bare else env, options, trust=trust)
+    def __call__(self) -> None:
+        run = self._run()
+        quiet_libraries()
+        # The report says more than the warnings do.
+        with _without_warnings("agentsgym.tokens.codec"):
+            report = _report(run)
+        if self.as_json:
+            typer.echo(report.to_json())
+        else:
+            out.print(_table(self.model, report))
+        if report.problems:
+            raise typer.Exit(FAILURE)
+
+    def _run(self) -> RunConfig:
+        """The tokenizer's settings and the environment, as an evaluation takes them."""
+        model, env = self.model, self.env
+        given = given_settings(self.settings, ("env_config", "model"))
+        if model.startswith((SCRIPTED, CHAT)):
+            raise ConfigError(f"{model} has no tokenizer of its own; name its model directory")
+        bare = env is None and not RunDirectory(Path(model)).is_run()
+        if bare and any(key.startswith("env_config") for key in given):
+            raise ConfigError("name the environment of these settings with --env")
+        return evaluated_run(model, _TALK if bare else env, given, trust=self.trust)
 
 
 def _report(run: RunConfig) -> TokenReport:

@@ -3,15 +3,15 @@
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
+from pydantic import Field, model_validator
 from rich.table import Table
 
+from agentsgym.cli.command import Command, Several, Trust, given_settings, setting
 from agentsgym.cli.console import (
-    BAD_USAGE,
     INTERRUPTED,
     err,
     fail,
@@ -20,7 +20,6 @@ from agentsgym.cli.console import (
     quiet_libraries,
     shown,
 )
-from agentsgym.cli.options import TrustOption, given_settings
 from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.envs import ConfigError
@@ -45,68 +44,7 @@ from agentsgym.types.names import import_from_here
 from agentsgym.types.text import docs_page
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """The options that say whether an earlier run goes on: --resume, --restart, --trust."""
-
-    resume: bool
-    restart: bool
-    trust: bool
-
-
-def train(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[PRESET|FILE.yaml] [KEY=VALUE]...",
-            help="The run, and dotted settings to change in it.",
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Continue an interrupted run: --resume RUN_DIR, or PRESET --resume."
-        ),
-    ] = False,
-    restart: Annotated[
-        bool,
-        typer.Option(
-            "--restart", help="With --resume: start again if there is no checkpoint, or no run yet."
-        ),
-    ] = False,
-    from_scratch: Annotated[
-        bool,
-        typer.Option("--from-scratch", help="Build and warm-start a new model first."),
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Run directory; default runs/NAME.")
-    ] = None,
-    estimate: Annotated[
-        bool,
-        typer.Option("--estimate", help="Print memory and tokens of a step; train nothing."),
-    ] = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Play and train one step in small on the CPU; keep nothing."
-        ),
-    ] = False,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            "--processes", help="Train in several processes of this machine, a GPU each.", min=1
-        ),
-    ] = None,
-    machines: Annotated[
-        int,
-        typer.Option(
-            "--machines",
-            help="With --dry-run: the machines on which accelerate will start --processes in all.",
-            min=1,
-        ),
-    ] = 1,
-    trust: TrustOption = False,
-) -> None:
+class Train(Command):
     """Train an agent with GRPO and evaluate it before and after.
 
     The run directory gets the configuration, metrics.jsonl, every rollout, checkpoints, the
@@ -133,28 +71,109 @@ def train(
     `agentsgym presets` lists the presets; `agentsgym presets quickstart` prints one, which you can
     use to start your own FILE.yaml.
     """
-    if restart and not resume:
-        raise fail("--restart belongs to --resume", BAD_USAGE)
-    how = Resume(resume, restart, trust)
-    config = _config(arguments or [], how, from_scratch, output)
-    if machines > 1 and not dry_run:
-        raise fail("--machines belongs to --dry-run; accelerate launch starts several", BAD_USAGE)
-    launch = Launch(processes or processes_started(), machines)
-    if estimate:
-        _print_estimate(config, launch)
-        return
-    if launch.processes > 1 and processes_started() == 1:
-        if dry_run:
-            part("dry_run").check_launch(config, launch)
-        # Two processes stand for those of the real run.
-        count = 2 if dry_run else launch.processes
-        raise _ended(run_processes(count, sys.argv[1:]))
-    quiet_libraries()
-    out.quiet = is_other_rank()
-    if dry_run:
-        _print_dry_run(config, launch)
-    else:
-        _train(config, how, launch)
+
+    arguments: Annotated[Several, typer.Argument(metavar="[PRESET|FILE.yaml] [KEY=VALUE]...")]
+    """The run, and dotted settings to change in it."""
+    resume: bool = False
+    """Continue an interrupted run: --resume RUN_DIR, or PRESET --resume."""
+    restart: bool = False
+    """With --resume: start again if there is no checkpoint, or no run yet."""
+    from_scratch: bool = False
+    """Build and warm-start a new model first."""
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = setting("output_dir")
+    estimate: bool = False
+    """Print memory and tokens of a step; train nothing."""
+    dry_run: bool = False
+    """Play and train one step in small on the CPU; keep nothing."""
+    processes: int | None = Field(None, ge=1)
+    """Train in several processes of this machine, a GPU each."""
+    machines: int = Field(1, ge=1)
+    """With --dry-run: the machines on which accelerate will start --processes in all."""
+    trust: Trust
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if self.restart and not self.resume:
+            raise ConfigError("--restart belongs to --resume")
+        if self.machines > 1 and not self.dry_run:
+            raise ConfigError("--machines belongs to --dry-run; accelerate launch starts several")
+        return self
+
+    def __call__(self) -> None:
+        config = self._config()
+        launch = Launch(self.processes or processes_started(), self.machines)
+        if self.estimate:
+            _print_estimate(config, launch)
+            return
+        if launch.processes > 1 and processes_started() == 1:
+            if self.dry_run:
+                part("dry_run").check_launch(config, launch)
+            # Two processes stand for those of the real run.
+            count = 2 if self.dry_run else launch.processes
+            raise _ended(run_processes(count, sys.argv[1:]))
+        quiet_libraries()
+        out.quiet = is_other_rank()
+        if self.dry_run:
+            _print_dry_run(config, launch)
+        else:
+            self._train(config, launch)
+
+    def _train(self, config: RunConfig, launch: Launch) -> None:
+        """Train in this process, which may be one of several."""
+        if launch.processes != processes_started():
+            raise ConfigError(
+                f"--processes {launch.processes}: a launcher has started {processes_started()}; "
+                "leave the option out there"
+            )
+        from agentsgym.report.doctor import examine
+        from agentsgym.runs import train_run
+
+        with bars() as progress:
+            summary = train_run(
+                config,
+                resume=self.resume,
+                restart=self.restart,
+                set_aside=True,
+                progress=progress,
+                examine=examine,
+            )
+        _show(summary, config)
+        if summary.status == "interrupted":
+            raise typer.Exit(INTERRUPTED)
+
+    def _config(self) -> RunConfig:
+        source = next((one for one in self.arguments[:1] if "=" not in one), None)
+        overrides = given_settings(self.arguments[0 if source is None else 1 :])
+        overrides |= {"model": "tiny"} if self.from_scratch else {}
+        overrides |= self.options()
+        if self.resume:
+            config = self._run_to_resume(source, overrides)
+        elif source is None:
+            raise ConfigError(f"name a preset ({', '.join(presets())}) or a YAML file")
+        else:
+            config = load_config(source, overrides)
+            import_from_here(*foreign_code(config))
+        return with_trust(config) if self.trust else config
+
+    def _run_to_resume(self, source: str | None, overrides: dict[str, Any]) -> RunConfig:
+        """The configuration stored in a run directory: --output, the source, or that of the preset
+        or file, which is the user's own. Raises ConfigError if it names something outside of the
+        directory that the user does not name, without --trust."""
+        if source is None and self.output is None:
+            raise ConfigError("say which run to resume: --resume RUN_DIR")
+        file, path = None, Path(str(source))
+        if path.is_file() or (source in presets() and not path.is_dir()):
+            file = load_config(str(source), overrides)
+        directory = self.output or (file.directory if file else path)
+        if file is not None:
+            import_stored(foreign_code(file), directory)
+            if self.restart and not RunDirectory(directory).is_run():
+                return file
+        config = load_run(directory, overrides)
+        import_stored(foreign_code(config), directory)
+        if not self.trust:
+            check_stored(config, overrides, training=True, file=file)
+        return config
 
 
 def _ended(end: Ended) -> typer.Exit:
@@ -165,73 +184,6 @@ def _ended(end: Ended) -> typer.Exit:
     if end.output:
         err.print(f"process {end.rank}: {end.output.strip()}", markup=False, soft_wrap=True)
     return typer.Exit(end.status)
-
-
-def _train(config: RunConfig, how: Resume, launch: Launch) -> None:
-    """Train in this process, which may be one of several."""
-    if launch.processes != processes_started():
-        raise fail(
-            f"--processes {launch.processes}: a launcher has started {processes_started()}; leave "
-            "the option out there",
-            BAD_USAGE,
-        )
-    from agentsgym.report.doctor import examine
-    from agentsgym.runs import train_run
-
-    with bars() as progress:
-        summary = train_run(
-            config,
-            resume=how.resume,
-            restart=how.restart,
-            set_aside=True,
-            progress=progress,
-            examine=examine,
-        )
-    _show(summary, config)
-    if summary.status == "interrupted":
-        raise typer.Exit(INTERRUPTED)
-
-
-def _config(
-    arguments: list[str], how: Resume, from_scratch: bool, output: Path | None
-) -> RunConfig:
-    source = next((argument for argument in arguments[:1] if "=" not in argument), None)
-    overrides = given_settings(arguments[0 if source is None else 1 :])
-    if from_scratch:
-        overrides["model"] = "tiny"
-    if output is not None:
-        overrides["output_dir"] = str(output)
-    if how.resume:
-        config = _run_to_resume(source, output, overrides, how)
-    elif source is None:
-        raise fail(f"name a preset ({', '.join(presets())}) or a YAML file", BAD_USAGE)
-    else:
-        config = load_config(source, overrides)
-        import_from_here(*foreign_code(config))
-    return with_trust(config) if how.trust else config
-
-
-def _run_to_resume(
-    source: str | None, output: Path | None, overrides: dict[str, Any], how: Resume
-) -> RunConfig:
-    """The configuration stored in a run directory: --output, the source, or that of the preset or
-    file, which is the user's own. Raises ConfigError if it names something outside of the directory
-    that the user does not name, without --trust."""
-    if source is None and output is None:
-        raise fail("say which run to resume: --resume RUN_DIR", BAD_USAGE)
-    file, path = None, Path(str(source))
-    if path.is_file() or (source in presets() and not path.is_dir()):
-        file = load_config(str(source), overrides)
-    directory = output or (file.directory if file else path)
-    if file is not None:
-        import_stored(foreign_code(file), directory)
-        if how.restart and not RunDirectory(directory).is_run():
-            return file
-    config = load_run(directory, overrides)
-    import_stored(foreign_code(config), directory)
-    if not how.trust:
-        check_stored(config, overrides, training=True, file=file)
-    return config
 
 
 def _show(summary: Summary, config: RunConfig) -> None:

@@ -175,7 +175,9 @@ class TrainSettings(Section):
     policy_gradient: bool = setting(
         True, "False: advantages have no effect, and the policy learns only from the teacher."
     )
-    max_action_tokens: Count = setting(ACTION_TOKENS, "Token cap of one action.")
+    max_action_tokens: Count = setting(
+        ACTION_TOKENS, "Token cap of one action; unless it is set, chat:NAME has 512."
+    )
     max_rollout_tokens: Count | None = setting(
         None, "Token cap of a row; an episode that needs more tokens ends."
     )
