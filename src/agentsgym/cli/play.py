@@ -13,7 +13,6 @@ from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.evaluation import rollout_requests
 from agentsgym.runs import RunConfig
 from agentsgym.runs.from_config import make_env, run_tasks
-from agentsgym.runs.players import contestant
 from agentsgym.runs.settings import DataSettings
 from agentsgym.types import Rollout, with_modules_of
 from agentsgym.types.names import import_from_here
