@@ -121,26 +121,6 @@ def spelled_process(weights: Sequence[float], seed: int = 0) -> Process:
     return Process(rng.normal(size=(len(states), 2)), tuple(trajectories))
 
 
-def markov_process(seed: int = 0) -> Process:
-    """3 steps, 3 actions, action 0 stops; state and action decide which of two states of the next
-    step follows and what is earned: 15 trajectories, whose futures are equal in equal states."""
-    rng = np.random.default_rng(seed)
-    theta, rewards = rng.normal(size=(2, 5, 3))
-    trajectories: list[tuple[Move, ...]] = []
-
-    def extend(moves: tuple[Move, ...], state: int) -> None:
-        step = len(moves)
-        for action in range(3):
-            longer = (*moves, Move(0, step, state, action, float(rewards[state, action])))
-            if action == 0 or step == 2:
-                trajectories.append(longer)
-            else:
-                extend(longer, 1 + 2 * step + (state + action) % 2)
-
-    extend((), 0)
-    return Process(theta, tuple(trajectories))
-
-
 def one_by_one(estimator: Callable[[StepTable], Floats]) -> Callable[[StepTable], Floats]:
     """An estimator that looks at a whole batch, with each group as a batch of its own."""
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from experiments.estimators.by_state import PUBLISHED, action_mean, g2po
+from experiments.estimators.by_state import PUBLISHED
 from experiments.estimators.processes import compare
 
 from agentsgym.credit import ESTIMATORS
@@ -23,7 +23,6 @@ from credit.enumerable import (
     discounted,
     expectation,
     gradient_of_each,
-    markov_process,
     noted_process,
     one_by_one,
     per_all_tokens,
@@ -93,14 +92,6 @@ def test_unbiased_with_a_note_in_the_episode(name, seed):
     assert len(process.trajectories) == 13
     bias = compare(expectation(process, of_steps(name)), process.true_gradient())
     assert bias.error < 1e-9
-
-
-@pytest.mark.parametrize("estimator", [g2po, partial(action_mean, shrinkage=0.0)])
-def test_unbiased_where_the_state_decides_what_follows(estimator):
-    for seed in range(2):
-        process = markov_process(seed)
-        bias = compare(expectation(process, estimator), process.true_gradient())
-        assert bias.error < 1e-9
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -14,7 +14,6 @@ from transformers import TrainerCallback
 
 from agentsgym.generation import EmbeddedEngine, EngineUnavailable
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.rollout import LocalSource
 from agentsgym.training.batches import GenerationBatches, age
 from agentsgym.training.branches import BranchPlan
 from agentsgym.types import RolloutRequest, session_seed
@@ -143,24 +142,6 @@ def test_a_resumed_run_goes_on_with_the_generation_of_its_step(ahead, tmp_path):
             check_noise(trainer)
 
 
-def test_a_resumed_run_plays_what_a_curriculum_drew_ahead(ahead, chat_tokenizer, tmp_path):
-    """Two tasks each of two families: the checkpoint of step 2 holds those of steps 2 and 3."""
-    rows = [{"seed": k, "family": "ab"[k % 2]} for k in range(8)]
-    options = {
-        "dataset": task_dataset(DigitEnv(chat_tokenizer), rows), "curriculum": "family",
-        "max_staleness": 2, "max_steps": 4, "save_strategy": "steps", "save_steps": 1,
-    }  # fmt: skip
-    courses = []
-    for resume in (None, str(tmp_path / "out" / "checkpoint-2")):
-        trainer = ahead(**options)
-        trainer.train(resume_from_checkpoint=resume)
-        check_steps(trainer, 2)
-        courses.append({s: [r.task_data for r in rs] for s, rs in trainer.played.steps().items()})
-    whole, resumed = courses
-    assert resumed == {step: whole[step] for step in (2, 3)}
-    assert {task["family"] for task in whole[0]} == {"a", "b"}
-
-
 class _StopAt(TrainerCallback):
     def __init__(self, step):
         self._step = step
@@ -203,21 +184,6 @@ def test_an_error_while_playing_ends_training_with_its_reason(ahead):
     engine.poll = poll
     with pytest.raises(ConnectionError, match="the server is gone"):
         trainer.train()
-
-
-def test_the_source_is_told_of_the_weights_before_it_gets_new_requests(ahead, monkeypatch):
-    calls = []
-    for name in ("submit", "use_weights"):
-        plain = getattr(LocalSource, name)
-
-        def spy(self, given, name=name, plain=plain):
-            calls.append(getattr(given, "version", len(given) if name == "submit" else None))
-            return plain(self, given)
-
-        monkeypatch.setattr(LocalSource, name, spy)
-    trainer = ahead(max_staleness=1, max_steps=3)
-    trainer.train()
-    assert calls == [0, 16, 1, 8, 2]
 
 
 class _Scripted:
@@ -300,25 +266,6 @@ def test_a_launched_server_may_be_ahead_and_its_death_ends_the_training(
     trainer.add_callback(_KillServerAt(2))
     with pytest.raises(EngineUnavailable, match="no vLLM server answers"):
         trainer.train()
-
-
-@pytest.mark.slow
-def test_an_adapter_is_sampled_by_a_launched_server(make_trainer, chat_tokenizer):
-    peft = pytest.importorskip("peft")
-    config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"])
-    trainer = make_trainer(
-        model=random_llama(chat_tokenizer),
-        engine_section=SERVED,
-        peft_config=config,
-        gradient_checkpointing=True,
-        max_staleness=1,
-        **OPTIONS,
-    )
-    trainer.train()
-    check_steps(trainer, 1)
-    logs = [entry for entry in trainer.state.log_history if "sampler/logp_difference" in entry]
-    assert logs[0]["sampler/logp_difference"] < 1e-5
-    trainer.collector.engine.close()
 
 
 class _KillServerAt(TrainerCallback):

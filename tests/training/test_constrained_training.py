@@ -164,29 +164,10 @@ def test_sampler_and_trainer_agree_in_bfloat16(make_trainer, chat_tokenizer, tin
     assert 0 < line["sampler/logp_difference"] < (1e-2 if actions == "constrained" else 3e-2)
 
 
-@pytest.mark.parametrize("actions", ["constrained", "whole"])
-def test_a_resumed_run_makes_the_same_updates(
-    make_trainer, chat_tokenizer, tiny_llama, tmp_path, actions
-):
+def test_a_resumed_run_makes_the_same_updates(twice, chat_tokenizer):
     """On groups that are replayed from the checkpoint, with their supports."""
-    made = Prefixes if actions == "constrained" else Wholes
-    register(made.__name__, made)
-    env = made(chat_tokenizer, {"actions": actions})
-
-    def weights(resume=None):
-        trainer = make_trainer(
-            env=env,
-            dataset=task_dataset(env, [{"seed": n} for n in range(8)]),
-            model=copy.deepcopy(tiny_llama),
-            max_steps=4,
-            max_action_tokens=32,
-            save_strategy="steps",
-            save_steps=2,
-            zero_signal_groups="replay",
-            per_device_train_batch_size=16,
-        )
-        trainer.train(resume_from_checkpoint=resume)
-        return torch.cat([p.detach().flatten() for p in trainer.model.parameters()])
-
-    whole = weights()
-    assert torch.equal(weights(str(tmp_path / "out" / "checkpoint-2")), whole)
+    register("Wholes", Wholes)
+    env = Wholes(chat_tokenizer, {"actions": "whole"})
+    tasks = task_dataset(env, [{"seed": n} for n in range(8)])
+    replay = {"zero_signal_groups": "replay", "per_device_train_batch_size": 16}
+    twice(2, env=env, dataset=tasks, max_steps=4, max_action_tokens=32, **replay)

@@ -92,12 +92,6 @@ def test_a_generation_has_each_kind_by_its_share(signals, size, seed):
     assert min(expected) >= 0.1 / 1.1 / len(signals) - 1e-12
 
 
-def test_a_share_is_exact_in_the_mean():
-    expected, rng = shares([1.0, 0.3, 0.0]), np.random.default_rng(0)
-    drawn = Counter(k for _ in range(4000) for k in draw(expected, 2, rng))
-    assert [drawn[k] / 8000 for k in range(3)] == pytest.approx(expected, abs=0.01)
-
-
 # -- generations ----------------------------------------------------------------------------------
 
 SIZES = st.dictionaries(st.sampled_from("abcd"), st.integers(1, 6), min_size=1)
@@ -137,14 +131,6 @@ def test_what_a_checkpoint_holds_is_all_that_decides(sizes, size, lag, stop):
     play(curriculum(sizes, size, state=state), stop, lag)
     resumed = curriculum(sizes, size, state=json.loads(json.dumps(state)))
     assert play(resumed, 10, lag, first=stop) == whole[stop:]
-
-
-@given(SIZES, st.integers(0, 3))
-def test_kinds_are_drawn_by_seed_and_signal_alone(sizes, lag):
-    """Not by what their rows are, nor by the order in which the set has the kinds."""
-    one = play(curriculum(sizes), 6, lag)
-    other = play(curriculum(dict(reversed(sizes.items())), shift=60), 6, lag)
-    assert [[(kind, k + 60) for kind, k in rows] for rows in one] == other
 
 
 def test_a_generation_ahead_knows_what_was_learned_when_it_was_drawn():
@@ -200,26 +186,6 @@ def test_the_signal_of_a_task_halves_with_each_group_without():
     for k in range(8):
         before = 0.5 if k in drawn[1:] else 1.0
         assert tasks.signals[str(k)] == before * 0.5 ** again.count(k)
-
-
-def test_tasks_with_signal_are_drawn_again_and_the_others_from_time_to_time():
-    """Of 40 tasks four have signal: 4.4 of the weight of 8."""
-    tasks, drawn = numbered(40, size=10), Counter()
-    for number in range(300):
-        rows = tasks.generation(number)
-        tasks.learn(number, [k < 4 for _, k in rows])
-        if number >= 100:
-            drawn.update(k < 4 for _, k in rows)
-    assert drawn[True] / 2000 == pytest.approx(4.4 / 8, abs=0.02)
-
-
-@given(st.integers(4, 12), st.integers(1, 5), st.integers(0, 3), st.integers(0, 6))
-def test_what_a_checkpoint_holds_of_tasks_is_all_that_decides(number, size, lag, stop):
-    whole = play(numbered(number, size), 10, lag)
-    state = {}
-    play(numbered(number, size, state), stop, lag)
-    resumed = numbered(number, size, json.loads(json.dumps(state)))
-    assert play(resumed, 10, lag, first=stop) == whole[stop:]
 
 
 # -- in the trainer -------------------------------------------------------------------------------
@@ -293,16 +259,6 @@ def test_a_resumed_run_takes_the_same_course(twice, chat_tokenizer):
         for trainer in both
     )
     assert resumed == {step: whole[step] for step in (6, 8, 10)}
-
-
-def test_a_second_training_begins_without_signals(make_trainer, chat_tokenizer):
-    trainer = make_trainer(
-        dataset=families(chat_tokenizer), curriculum="family", learning_rate=0.0, max_steps=3
-    )
-    trainer.train()
-    trainer.train()
-    steps = [[r.task_data for r in rollouts] for _, rollouts in trainer.played]
-    assert steps[:3] == steps[3:]
 
 
 # -- what has no kinds ----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import tracemalloc
 from itertools import count, repeat
 
 import pytest
@@ -104,13 +103,6 @@ def test_with_several_sets_the_best_model_needs_to_know_which_decides(make_train
             env, eval_dataset={"near": digits(1), "far": digits(2)}, eval_strategy="steps",
             save_strategy="steps", save_steps=2, eval_steps=2, load_best_model_at_end=True,
         )  # fmt: skip
-
-
-def test_evaluation_of_other_tasks_than_the_trainers(make_trainer, env):
-    trainer = make_trainer(env)
-    assert trainer.evaluate(digits(1, 2), metric_key_prefix="test")["test_steps"] > 0
-    assert set(trainer.evaluate({"a": streamed(digits(3))})) > {"eval_a_reward"}
-    assert [seeds(rollouts) for _, rollouts in trainer.played] == [[1, 2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -226,16 +218,6 @@ def test_tasks_are_drawn_in_the_order_of_a_permutation_per_epoch(size, seed):
             order = torch.randperm(size, generator=generator).tolist()
         generations = [tasks.generation(epoch * per_epoch + n) for n in range(per_epoch)]
         assert generations == [order[start : start + 4] for start in range(0, size - 3, 4)]
-
-
-def test_a_generation_of_a_large_set_costs_no_list_of_it():
-    tasks = task_set(1_000_000)
-    tasks.generation(0)
-    tracemalloc.start()
-    tasks.generation(5)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 100_000
 
 
 # -- sets of which a sample is checked -----------------------------------------------------------

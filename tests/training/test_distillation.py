@@ -103,10 +103,9 @@ def test_the_teachers_log_probabilities(make_trainer, teacher, teacher_folder, t
         assert torch.allclose(row.logps["teacher"], expected[row.positions], atol=1e-4)
 
 
-@pytest.mark.parametrize("direction", ["reverse", "forward"])
-def test_a_student_reaches_its_teacher(make_trainer, teacher_folder, direction):
+def test_a_student_reaches_its_teacher(make_trainer, teacher_folder):
     """By the teacher alone; groups without signal do not end it."""
-    options = {"distillation": direction, "policy_gradient": False, "learning_rate": 3e-2}
+    options = {"distillation": "reverse", "policy_gradient": False, "learning_rate": 3e-2}
     trainer = make_trainer(
         teacher_model=teacher_folder, max_steps=25, per_device_train_batch_size=32,
         min_signal_patience=2, min_signal_share=1.0, lr_scheduler_type="cosine", **options,
@@ -123,14 +122,6 @@ def test_groups_without_signal_are_distilled(make_trainer, chat_tokenizer, teach
     logs = trained_logs(trainer)
     assert [entry["groups_without_signal"] for entry in logs] == [1.0, 1.0]
     assert all(entry["grad_norm"] > 1e-3 and entry["distillation"] > 0.1 for entry in logs)
-
-
-def test_a_resumed_run_is_distilled_as_an_undisturbed_one(twice, teacher_folder):
-    whole, resumed = (
-        [e["distillation"] for e in trainer.state.log_history if "distillation" in e]
-        for trainer in twice(2, teacher_model=teacher_folder, max_steps=4)
-    )
-    assert len(whole) == 4 and resumed == whole
 
 
 def test_another_vocabulary_is_refused(make_trainer, tiny_llama, chat_tokenizer, tmp_path):
@@ -173,12 +164,6 @@ def test_a_server_gives_the_teachers_log_probabilities(make_trainer, server, tea
         with torch.no_grad():
             expected, _ = reference.log_probabilities(teacher, row.token_ids.tolist())
         assert torch.allclose(row.logps["teacher"], expected[row.positions], atol=1e-4)
-
-
-def test_a_server_is_asked_again(make_trainer, server):
-    server.fault = lambda number: "busy" if number == 1 else None
-    logs = trained_logs(make_trainer(teacher_model=server.url, max_steps=1))
-    assert logs[0]["distillation"] > 0.1
 
 
 def test_a_teacher_that_ends_loses_no_rollouts(make_trainer, server):

@@ -125,12 +125,6 @@ def test_the_same_values_from_narrower_tiles(fused_model, vocabulary):
 
 
 @needs_trls
-def test_no_label_at_all_is_a_differentiable_zero_of_trls_head(fused_model):
-    with fused_head_tiles(CPU, 385):
-        assert not any(part.any() for part in scored(fused_model, 0))
-
-
-@needs_trls
 def test_trl_is_left_as_it_was():
     before = trl_utils._CHUNKED_LOGPROB_CHUNK_SIZE
     with pytest.raises(KeyError), fused_head_tiles(CPU, 385):

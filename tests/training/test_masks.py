@@ -1,20 +1,11 @@
 """Masks of tokens at which policy and sampler are far apart: by hand, in the loss, in training."""
 
-import itertools
-import random
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from agentsgym.training import GRPOEnvConfig
-from agentsgym.training.loss.batch import TrainRollout, TrainRow, collate
 from agentsgym.training.loss.masks import MASKS, SamplerGap, bounds_of, kept_by
-from agentsgym.training.loss.objective import MicroBatchLoss
-from of_rows import rollout_of, span_of
 from training import reference
 from training.cells import Cell
 from training.test_gradient_truth import agrees, distance, window
@@ -73,78 +64,12 @@ def test_wrong_bounds_are_refused(masks, words):
         bounds_of(masks)
 
 
-# -- rows, chunks, order --------------------------------------------------------------------------
-
-
-class FixedScorer:
-    """Gives each row the policy's log-probabilities that it is made with, in chunks of `size`."""
-
-    def __init__(self, logps, size):
-        self.logps, self.size = logps, size
-        self.ranks = SimpleNamespace(gather=list)
-
-    def logps_of(self, rows, model):
-        return [(row, self.logps[id(row)]) for row in rows]
-
-    def layouts(self, rows, model):
-        return [rows[at : at + self.size] for at in range(0, len(rows), self.size)]
-
-
-def random_rollouts(draw, number):
-    """Rollouts of one to three rows with one or two steps each, and the policy's
-    log-probabilities by row."""
-    rollouts, logps = [], {}
-    for _ in range(number):
-        rows = []
-        for _ in range(draw.randint(1, 3)):
-            ends = sorted(draw.sample(range(2, 9), draw.randint(2, 3)))
-            spans = [span_of(0, k, a, b) for k, (a, b) in enumerate(itertools.pairwise(ends))]
-            sampler = np.array([draw.uniform(-3, 0) for _ in range(9)])
-            advantages = np.array([draw.gauss(0, 1) for _ in range(9)])
-            ids, sampled = np.arange(9, dtype=np.int32), draw.random() < 0.9
-            row = TrainRow(ids, sampler, advantages, tuple(spans), sampled)
-            own = [min(x + draw.gauss(0, 0.5), 0.0) for x in sampler]
-            logps[id(row)] = torch.tensor(own, dtype=torch.float64)
-            rows.append(row)
-        rollouts.append(TrainRollout(rollout_of(), rows, True))
-    return rollouts, logps
-
-
-def kept_places(rollouts, logps, size):
-    """Mask → the (row, position) of the tokens that it keeps, in chunks of `size` rows."""
-    args = GRPOEnvConfig("unused", use_cpu=True, report_to="none", off_policy_masks=TIGHT)
-    loss = MicroBatchLoss(FixedScorer(logps, size), args, None)
-    result = {name: set() for name in TIGHT}
-    for rows in loss.layouts(None, rollouts):
-        chunk = collate(rows, torch.device("cpu"), torch.float64)
-        own = torch.cat(
-            [logps[id(row)][chunk.position[chunk.row == n]] for n, row in enumerate(rows)]
-        )
-        for name, keep in kept_by(bounds_of(TIGHT), own, chunk).items():
-            places = zip(chunk.row[keep.numpy()], chunk.position[keep.numpy()], strict=True)
-            result[name] |= {(id(rows[row]), int(at)) for row, at in places}
-    return result
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 5))
-def test_chunks_and_the_order_of_rows_and_rollouts_change_no_mask(seed, number, size):
-    draw = random.Random(seed)
-    rollouts, logps = random_rollouts(draw, number)
-    whole = kept_places(rollouts, logps, 1000)
-    assert kept_places(rollouts, logps, size) == whole
-    draw.shuffle(rollouts)
-    for rollout in rollouts:
-        draw.shuffle(rollout.rows)
-    assert kept_places(rollouts, logps, size) == whole
-
-
-def test_a_row_without_log_probabilities_of_its_sampler_counts_as_on_policy():
-    rollouts, logps = random_rollouts(random.Random(0), 30)
-    kept = kept_places(rollouts, logps, 7)
-    unknown = [row for r in rollouts for row in r.rows if not row.sampled]
-    places = {(id(row), int(at)) for row in unknown for at in row.positions}
-    assert places and all(places <= kept[name] for name in MASKS)
+def test_tokens_without_log_probabilities_of_their_sampler_count_as_on_policy():
+    logps, far = torch.tensor([-1.0, -1.0]), torch.tensor([-5.0, -5.0])
+    sampled, advantages = torch.tensor([0.0, 1.0]), torch.tensor([1.0, 1.0])
+    chunk = SimpleNamespace(sampler_logps=far, sampled=sampled, advantages=advantages)
+    kept = kept_by(bounds_of(TIGHT), logps, chunk)
+    assert [keep.tolist() for keep in kept.values()] == [[True, False]] * len(TIGHT)
 
 
 # -- in the loss ----------------------------------------------------------------------------------

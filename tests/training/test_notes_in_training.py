@@ -43,7 +43,3 @@ def test_a_note_is_trained_with_the_advantage_of_what_comes_after(make_trainer, 
         assert values[1] == values[2] and values[3] == values[4]
         signal += values[1] != {0.0}
     assert signal
-
-
-def test_resuming_with_notes_equals_no_interruption(twice, chat_tokenizer):
-    twice(2, env=lengths(chat_tokenizer), max_steps=4)

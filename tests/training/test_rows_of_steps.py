@@ -1,7 +1,5 @@
 """The rows that are trained on: views of the rollouts' rows, with loss where their steps say."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 import torch
@@ -9,24 +7,6 @@ import torch
 from agentsgym.training.loss.batch import collate, make_rollouts
 from of_rows import Drawn, rollout_of
 from training.cells import random_rollouts
-
-
-def long_rollouts(number, length, steps):
-    """Rollouts of one row, of which the second half of every step is an action."""
-    size = length // steps
-    spans = [(0, k, k * size + size // 2, (k + 1) * size) for k in range(steps)]
-    return [rollout_of(rows=[Drawn(range(length), spans)], index=k) for k in range(number)]
-
-
-def test_rows_of_steps_cost_little_beside_the_tokens():
-    rollouts = long_rollouts(64, 8_000, 16)
-    advantages = [np.zeros(8_000) for _ in rollouts]
-    tracemalloc.start()
-    made = make_rollouts(rollouts, advantages, [True] * 64, "steps")
-    cost, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert sum(len(rollout.rows) for rollout in made) == 1024
-    assert cost < 2e6
 
 
 @pytest.mark.parametrize("train_on", ["rollout", "steps"])

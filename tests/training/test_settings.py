@@ -39,15 +39,6 @@ WRITTEN = {
     "teacher_model": (["a/teacher"], "a/teacher"),
     "trust": (["my.envs", "your.envs"], ["my.envs", "your.envs"]),
 }
-NEEDS = {
-    "loss_norm_tokens": ["--loss_type", "dr_grpo"],
-    "max_resample_rounds": ["--zero_signal_groups", "resample"],
-}
-NEEDS["branches"] = ["--advantage_estimator", "branch"]
-NEEDS["branch_where"] = [*NEEDS["branches"], "--branches", "1"]
-NEEDS["replay_max_age"] = ["--zero_signal_groups", "replay"]
-OF_A_TEACHER = ("teacher_key_env", "distillation", "distillation_weight", "policy_gradient")
-NEEDS |= {name: ["--teacher_model", "a/teacher"] for name in OF_A_TEACHER}
 SECTIONS = {"engine", "ray"}
 
 
@@ -148,11 +139,8 @@ def test_values_that_the_hints_of_transformers_leave_out(config):
     ("options", "words"),
     [
         ({"sampler_cap": 0}, "sampler_cap must be greater than 0, got 0"),
-        ({"seed": 2**32}, "seed must be less than or equal to 4294967295"),
         ({"max_action_tokens": 10**9}, "max_action_tokens must be less than"),
         ({"temperature": 0}, "temperature"),
-        ({"num_generations": 1}, "num_generations"),
-        ({"top_p": 1.5}, "top_p"),
         ({"adam_beta2": 1.0}, "adam_beta2"),
         ({"ratio_scope": "word"}, "ratio_scope must be 'token', 'step' or 'rollout', got 'word'"),
         ({"advantage_options": {"gamma": math.nan}, "advantage_estimator": "step_return"},
@@ -163,18 +151,14 @@ def test_values_that_the_hints_of_transformers_leave_out(config):
         ({"max_staleness": 1, "sampler_correction": "none"}, "sampler_correction"),
         ({"branches": 3}, "branches=3 needs advantage_estimator='branch': 'grpo' would"),
         ({"branches": 2, "advantage_estimator": "branch"}, "num_generations=8 .* 2 or more times"),
-        ({"branches": 7, "advantage_estimator": "branch"}, "branches . 1 = 8"),
         ({"off_policy_masks": {"icepop": [0, 5.0]}}, "off_policy_masks.icepop.0 must be greater"),
-        ({"off_policy_masks": {"ice": 1.0}}, "unknown key 'off_policy_masks.ice'"),
         ({"scale_rewards": "some"}, "scale_rewards must be 'group', 'batch', 'none'"),
         ({"advantage_options": "gamma"}, "advantage_options"),
         ({"stop_strings": [""]}, "stop_strings"),
-        ({"stop_strings": [1]}, "stop_strings"),
         ({"loss_type": "bnpo"}, "loss_type"),
         ({"loss_type": "dr_grpo"}, "loss_norm_tokens"),
         ({"optim": "schedule_free_adamw"}, "schedule_free_adamw"),
         ({"accelerator_config": {"split_batches": True}}, "split_batches"),
-        ({"accelerator_config": {"gradient_accumulation_kwargs": {"num_steps": 2}}}, "num_steps"),
         ({"scale_rewards": "batch", "advantage_estimator": "rloo"}, "scale_rewards"),
         ({"generation_batch_size": 16, "steps_per_generation": 1}, "does not agree"),
         ({"scale_rewards": "batch", "advantage_options": {"scale_rewards": "none"}},
@@ -205,24 +189,32 @@ def test_the_sections_of_the_engine_and_of_ray(config):
     assert config(engine={"capacity": 3}).engine.capacity == 3
 
 
+def changed():
+    """Each of ours with another value than its default, as far as they go together, in the words
+    of a command line and as it is."""
+    both = {name: written(name) for name in OURS.keys() - SECTIONS}
+    together = {
+        "advantage_estimator": "grpo", "sampler_correction": "truncate", "branches": 0,
+        "zero_signal_groups": "resample", "branch_where": "first", "replay_max_age": 4,
+        "loss_type": "dr_grpo",
+    }  # fmt: skip
+    return both | {name: ([str(value)], value) for name, value in together.items()}
+
+
 @pytest.mark.parametrize("parser", [TrlParser, HfArgumentParser])
-@pytest.mark.parametrize("name", sorted(OURS.keys() - SECTIONS))
-def test_each_of_ours_is_read_from_a_command_line(tmp_path, parser, name):
-    words, value = written(name)
-    line = ["--output_dir", str(tmp_path), "--use_cpu", f"--{name}", *words, *NEEDS.get(name, [])]
+def test_ours_are_read_from_a_command_line(tmp_path, parser):
+    line = ["--output_dir", str(tmp_path), "--use_cpu"]
+    for name, (words, _) in changed().items():
+        line += [f"--{name}", *words]
     (made,) = parser(GRPOEnvConfig).parse_args_into_dataclasses(line)
-    assert getattr(made, name) == value
+    assert {n: getattr(made, n) for n in changed()} == {n: v for n, (_, v) in changed().items()}
     (plain,) = parser(GRPOEnvConfig).parse_args_into_dataclasses(line[:3])
-    assert getattr(plain, name) == getattr(GRPOEnvConfig(str(tmp_path), use_cpu=True), name)
+    other = GRPOEnvConfig(str(tmp_path), use_cpu=True)
+    assert all(getattr(plain, name) == getattr(other, name) for name in OURS)
 
 
-def test_all_of_ours_are_read_from_yaml(tmp_path):
-    values = {name: written(name)[1] for name in OURS.keys() - SECTIONS}
-    values |= {"advantage_estimator": "grpo", "sampler_correction": "truncate"}
-    values["zero_signal_groups"] = "resample"
-    values |= {"branches": 0, "branch_where": "first"}
-    values["replay_max_age"] = OURS["replay_max_age"].default
-    values["loss_type"] = "dr_grpo"
+def test_ours_are_read_from_yaml(tmp_path):
+    values = {name: value for name, (_, value) in changed().items()}
     path = tmp_path / "run.yaml"
     plain = {"output_dir": str(tmp_path), "use_cpu": True, "engine": SERVERS}
     path.write_text(yaml.safe_dump(values | plain))

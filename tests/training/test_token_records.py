@@ -14,7 +14,6 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.types.rows import StepNumbers, TokenRecord
-from helpers import CountdownEnv
 
 
 class Kept:
@@ -48,20 +47,6 @@ def test_the_numbers_are_those_of_the_loss(make_trainer, settings, steps):
         assert max(abs(ratio - 1) for ratio in ratios) > 1e-6
     else:
         assert ratios == pytest.approx([1.0] * len(ratios), abs=1e-6)
-
-
-def test_rows_of_single_steps_are_recorded_too(make_trainer, chat_tokenizer):
-    records = Kept()
-    trainer = make_trainer(
-        CountdownEnv(chat_tokenizer),
-        token_sink=records,
-        token_records=2,
-        max_steps=1,
-        train_on="steps",
-    )
-    trainer.train()
-    (written, _), *_ = records.calls
-    assert len(written) == 2 and all(len(record.steps) > 1 for record in written)
 
 
 def test_training_is_the_same_with_and_without_records(make_trainer, tiny_llama):
