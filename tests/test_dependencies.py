@@ -1,6 +1,5 @@
 """What the package imports is what `pyproject.toml` declares, extra by extra."""
 
-import ast
 import re
 import sys
 import tomllib
@@ -8,6 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
+from test_architecture import imports_of
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src/agentsgym"
@@ -43,7 +44,7 @@ EXTRAS = {
     "training": {"train"},
     "warm_start": {"train"},
 }
-BY_NAME = {"import_module", "require"}
+BY_NAME = re.compile(r'\b(?:import_module|require)\(\s*"([\w.]+)"')
 
 
 def names(requirements):
@@ -67,23 +68,10 @@ def declared(extras):
 @cache
 def imported(path):
     """The distributions that a file imports, by a statement or by a name in a call."""
-    return frozenset(_imported(path))
-
-
-def _imported(path):
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            modules = [node.module]
-        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            modules = [node.args[0].value] if called in BY_NAME else []
-        else:
-            continue
-        for module in (name.partition(".")[0] for name in modules):
-            if module not in sys.stdlib_module_names and module != "agentsgym":
-                yield DISTRIBUTIONS.get(module, module.replace("_", "-"))
+    text = path.read_text(encoding="utf-8")
+    modules = [one.target for one in imports_of("", text)] + BY_NAME.findall(text)
+    names = {module.partition(".")[0] for module in modules} - {*sys.stdlib_module_names}
+    return {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in names - {"agentsgym"}}
 
 
 def allowed_extras(path):

@@ -48,10 +48,10 @@ def make_rollout(
     for number, steps in enumerate(episodes):
         made = []
         for place, (observation, action, reward) in enumerate(steps):
-            context = tokenizer.encode(
-                clean_text(observation[:_TOKENIZED]), add_special_tokens=False
+            context, own = (
+                tokenizer.encode(clean_text(text[:_TOKENIZED]), add_special_tokens=False)
+                for text in (observation, action)
             )
-            own = tokenizer.encode(clean_text(action[:_TOKENIZED]), add_special_tokens=False)
             start = len(ids) + len(context)
             spans.append((number, place, start, start + len(own)))
             ids += [*context, *own]
@@ -59,18 +59,9 @@ def make_rollout(
             last = place + 1 == len(steps)
             won = {"win": reward > 0 if win is None else win} if last else {}
             anchor = f"state {place}" if anchors else None
-            made.append(
-                of_rows.step_of(
-                    place,
-                    observation,
-                    action,
-                    reward,
-                    last,
-                    {**won, **(info or {})},
-                    anchor=anchor,
-                    **step,
-                )
-            )
+            facts = {**won, **(info or {})}
+            texts = place, observation, action
+            made.append(of_rows.step_of(*texts, reward, last, facts, anchor=anchor, **step))
         weight = 0.0 if number < free_shots else 1.0
         played.append(of_rows.episode_of(*made, index=number, weight=weight))
     logprobs = [-0.1 - 0.5 * (place % 7) if m else 0.0 for place, m in enumerate(mask)]

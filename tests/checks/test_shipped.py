@@ -5,10 +5,8 @@ import pytest
 
 from agentsgym.checks import check_env
 from agentsgym.checks.check import CHECKS
-from agentsgym.checks.context import Context
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import installed
-from helpers import CountdownEnv
 from rollout.doubles import SumEnv
 
 SLOW = {"ALFWorld", "TextWorld", "TextArena/RushHour", "TextArena/Sokoban"}
@@ -52,24 +50,6 @@ def test_it_passes_with_carried_episodes(name, carry):
     skip_unless_installed(name)
     only, budget = (SHORT, 0.5) if name in QUICK else ([], 3.0)
     check_env(name, {**TRIAL, "carry": carry}, only=only, budget_seconds=budget).raise_if_failed()
-
-
-def context(config, tasks, **kept):
-    env = CountdownEnv(None, config)
-    made = Context(lambda t: CountdownEnv(t, config), env, tasks, None, [], budget=1.0, **kept)
-    made.measure()
-    return made
-
-
-def test_tasks_are_drawn_at_random_and_the_same_ones_with_the_same_seed():
-    """At a regular stride, tasks that are listed periodically would all be alike."""
-    tasks = [{"rewards": [float(k % 8)], "number": k} for k in range(64)]
-    sample = context({}, tasks).tasks(least=8, most=8)
-    assert sample == context({}, tasks).tasks(least=8, most=8)
-    assert sample != context({}, tasks, seed=1).tasks(least=8, most=8)
-    assert len({task["rewards"][0] for task in sample}) > 1
-    assert len({task["number"] for task in sample}) == 8
-    assert len(context({}, tasks).sample) == 64
 
 
 def test_an_environment_with_tools_passes():

@@ -131,13 +131,11 @@ def test_a_tokenizer_with_a_token_that_has_no_other_spelling_is_not_fit():
     ("text", "sentence"),
     [
         (None, "none: a tokenizer without a chat template has no tool calls; templates of"),
-        (CHATML, "none: the chat template does not show tools; templates of these families can"),
         (
             SMOLLM3,
             "as in Qwen, SmolLM3, GLM, Granite 4; one, or two in one answer, is read as it was "
             "written; call, result and next call stay one row",
         ),
-        (template("llama3_1"), "as in Llama 3; one in an answer is read as it was written; call"),
         (
             SMOLLM3.replace("call.function |", "[call.function.name, call.function.arguments] |"),
             "a call is NOT read as the template writes",

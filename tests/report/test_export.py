@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import load_dataset, load_from_disk
+from typer.testing import CliRunner
 
 from agentsgym import DirectOutputAgent, SamplingParams, ScriptedAgent
+from agentsgym.cli.app import app
 from agentsgym.envs import ConfigError
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.report.export.write import FORMATS, Filters, write_dataset
@@ -55,11 +57,7 @@ def exported(run, name, path, **filters):
     return counts, load_from_disk(str(path))
 
 
-def invoke_export(capsys, *arguments):
-    from typer.testing import CliRunner
-
-    from agentsgym.cli.app import app
-
+def invoke_export(*arguments):
     return CliRunner().invoke(app, ["export", *map(str, arguments)])
 
 
@@ -194,41 +192,26 @@ def test_files_of_each_kind_hold_the_same(run, tmp_path):
         assert read.to_list() == folder.to_list()
 
 
-def test_nothing_is_overwritten_and_links_out_are_not_followed(run, tmp_path):
-    (tmp_path / "there").mkdir()
-    with pytest.raises(ConfigError, match="exists"):
-        exported(run, "tokens", tmp_path / "there")
-    linked = tmp_path / "linked"
-    (linked / "rollouts").mkdir(parents=True)
-    (linked / "config.yaml").write_text("env: Puzzle\n")
-    shard = next((run / "rollouts").iterdir())
-    (linked / "rollouts" / shard.name).symlink_to(shard)
-    with pytest.raises(ConfigError, match="is a link to"):
-        exported(linked, "tokens", tmp_path / "out")
-    allowed = Source(linked, trust=True)
-    assert write_dataset(allowed, FORMATS["tokens"], tmp_path / "out").examples == 16
-
-
-def test_the_command(run, tmp_path, capsys):
-    result = invoke_export(capsys, run, "--to", "tokens", "--out", tmp_path / "a", "--steps", "3")
+def test_the_command(run, tmp_path):
+    result = invoke_export(run, "--to", "tokens", "--out", tmp_path / "a", "--steps", "3")
     assert result.exit_code == 0 and "16 examples from 16 of 16 rollouts" in result.output
     for arguments, problem in (
         (["--to", "text", "--out", tmp_path / "b"], "--to must be one of messages"),
         (["--to", "tokens", "--out", tmp_path / "b", "--steps", "9-3"], "--steps must be"),
         (["--to", "tokens", "--out", tmp_path / "a"], "exists"),
     ):
-        result = invoke_export(capsys, run, *arguments)
+        result = invoke_export(run, *arguments)
         assert result.exit_code == 2 and problem in result.output
 
 
-def test_a_saved_evaluation_and_both_sides_of_a_comparison(run, tmp_path, capsys):
+def test_a_saved_evaluation_and_both_sides_of_a_comparison(run, tmp_path):
     rollouts = list(read_rollouts(run))
     for side in ("model", "vs"):
         write_whole(tmp_path / "eval" / side, rollouts)
     _, rows = exported(tmp_path / "eval" / "vs", "tokens", tmp_path / "out")
     assert len(rows) == 16 and set(rows["phase"]) == {"eval"}
     (tmp_path / "eval" / "comparison.json").write_text("{}")
-    result = invoke_export(capsys, tmp_path / "eval", "--to", "tokens", "--out", tmp_path / "x")
+    result = invoke_export(tmp_path / "eval", "--to", "tokens", "--out", tmp_path / "x")
     assert result.exit_code == 2 and "name " in result.output and "eval/vs" in result.output
 
 

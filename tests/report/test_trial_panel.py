@@ -7,29 +7,12 @@ from matplotlib.figure import Figure
 
 from agentsgym.runs import curve
 from agentsgym.runs.curve import draw_curve
-from agentsgym.runs.files import MetricsFile, Summary
+from agentsgym.runs.files import Summary
 from viewer_runs import figures
-
-
-def of_trials(*rewards):
-    trial = {f"episode_{k}/reward": reward for k, reward in enumerate(rewards, 1)}
-    return figures(win_rate=None, ci95=None, reward=0.5, trial=trial)
 
 
 def summary(**evaluations):
     return Summary(name="x", seed=0, env="E", env_config={}, model="tiny", steps=3, **evaluations)
-
-
-def test_the_picture_has_the_panel_for_trials_only(tmp_path):
-    metrics = MetricsFile(tmp_path / "metrics.jsonl")
-    for step in range(1, 4):
-        metrics.append("train", step, {"reward": 0.1 * step, "informing/free_shots": 0.5})
-    widths = []
-    for before in (of_trials(), of_trials(0.1, 0.2)):
-        draw_curve(tmp_path / "metrics.jsonl", summary(before=before), tmp_path / "curve.png")
-        header = (tmp_path / "curve.png").read_bytes()[16:24]
-        widths.append(int.from_bytes(header[:4], "big"))
-    assert widths == [1200, 1575]
 
 
 @pytest.mark.parametrize(("reward", "expected"), [(0.9, True), (0.6, False)])

@@ -209,15 +209,6 @@ def test_parts_of_characters_are_shown_as_bytes(tmp_path):
     assert pieces.of([1, 2, 3, 99]) == {1: " the", 2: "\n", 3: "\\xe2", 99: "⟨99⟩"}
 
 
-def test_byte_level_tokens_and_special_ones(tmp_path, plain_tokenizer):
-    plain_tokenizer.save_pretrained(tmp_path)
-    pieces = load_pieces(tmp_path)
-    whole, part = (plain_tokenizer.encode(text) for text in (" can", "é"))
-    assert "".join(pieces.of([token])[token] for token in whole) == " can"
-    assert [pieces.of([token])[token] for token in part] == ["\\xc3", "\\xa9"]
-    assert plain_tokenizer.pad_token_id in pieces.special
-
-
 def test_a_damaged_tokenizer_leaves_numbers_and_a_named_one_is_an_error(run, tmp_path):
     (run / "model" / "tokenizer.json").write_text("{")
     assert Source(run).pieces.of([5]) == {5: "⟨5⟩"}

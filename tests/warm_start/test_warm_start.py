@@ -13,7 +13,7 @@ from agentsgym import MultistepEnv, task_dataset
 from agentsgym.agents import DirectOutputAgent, ScriptedAgent
 from agentsgym.agents.scripted import RandomAgent
 from agentsgym.training.loss.layout import pack
-from agentsgym.types import EngineStats, GenerationResult, Message
+from agentsgym.types import Message
 from agentsgym.warm_start.fit import fit, imitate, pad, target_loss
 from agentsgym.warm_start.games import GameStream
 from agentsgym.warm_start.lessons import (
@@ -24,10 +24,11 @@ from agentsgym.warm_start.lessons import (
     make_lessons,
     normalize,
 )
-from agentsgym.warm_start.new_model import _apart, warm_start
+from agentsgym.warm_start.new_model import warm_start
 from agentsgym.warm_start.settings import WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer as build_tiny_tokenizer
 from helpers import CountdownEnv, random_llama
+from rollout.doubles import TextEngine
 
 NEW = WarmStartSettings(
     steps=30, batch_size=16, games_per_round=64, tokenizer_games=100, warmup_steps=5, model=SMALL
@@ -83,28 +84,8 @@ def test_actions_that_cannot_be_read_are_no_targets(chat_tokenizer):
     assert example.ids[-1] == chat_tokenizer.eos_token_id and example.weights[-1] == 1
 
 
-class AppleEngine:
-    """Samples "[apple]" and the end of the turn."""
-
-    capacity = 8
-    stats = EngineStats()
-
-    def __init__(self, tokenizer):
-        self.tokenizer, self.ids = tokenizer, tuple(tokenizer.encode("[apple]<|im_end|>"))
-
-    def submit(self, requests):
-        self.requests = requests
-
-    def poll(self):
-        logprobs = (0.0,) * len(self.ids)
-        return [GenerationResult(r.session_id, self.ids, logprobs) for r in self.requests]
-
-    def release(self, session_ids):
-        pass
-
-
 def test_games_that_a_model_sampled_give_the_examples_of_the_same_words(chat_tokenizer):
-    engine = AppleEngine(chat_tokenizer)
+    engine = TextEngine(chat_tokenizer, "[apple]<|im_end|>")
     env, (spoken,) = played(chat_tokenizer, ["[apple]", "[apple]"])
     (sampled,) = env.run_trial([spoken.task_data], DirectOutputAgent(engine)).rollouts
     (one,), (other,) = examples_of(spoken, env.codec), examples_of(sampled, env.codec)
@@ -150,16 +131,6 @@ def test_an_epoch_has_each_example_once():
     epochs = [[len(e.ids) for step in range(6) for e in batch(step + k)] for k in (0, 6)]
     assert epochs[0] != epochs[1]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(1, 12))
-
-
-def test_a_stream_plays_each_task_as_often_and_mixes_games_of_any_length(chat_tokenizer):
-    tasks = [{"rewards": [0.0] * k} for k in (1, 2, 3, 4)]
-    settings = NEW.model_copy(update={"batch_size": 8, "games_per_round": 32})
-    env, settings = CountdownEnv(chat_tokenizer), settings.resolved(new_model=True)
-    stream = GameStream(env, ScriptedAgent(["[apple]"]), tasks, settings, seed=0)
-    lengths = [[len(e.ids) for e in stream.batch(step)] for step in range(4)]
-    assert all(len(set(batch)) > 2 for batch in lengths)
-    assert {sum(batch.count(n) for batch in lengths) for n in set(lengths[0])} == {8}
 
 
 def test_each_game_of_a_round_is_learned_from_as_often_as_there_are_epochs(chat_tokenizer):
@@ -351,17 +322,6 @@ def test_games_of_one_action_are_imitated_whole():
     tasks = [{"seed": k} for k in range(8)]
     games = GameStream(env, RandomAgent(env, seed=0), tasks, settings, 0).imitated(7)
     assert [game.replayed for game in games] == [0] * 7
-
-
-def test_players_are_compared_on_tasks_that_are_not_imitated_if_luck_chooses():
-    """A fifth of ten tasks, in 128 games; all ten where each game is imitated."""
-    tasks = [{"seed": k} for k in range(10)]
-    played, tried = _apart(tasks, True, 0)
-    assert len(played) == 8 and len(tried) == 128
-    assert {task["seed"] for task in tried} == set(range(10)) - {task["seed"] for task in played}
-    played, tried = _apart(tasks, False, 0)
-    assert played == tasks and {task["seed"] for task in tried} == set(range(10))
-    assert _apart(tasks[:4], True, 0)[0] == tasks[:4]  # too few
 
 
 class PayEnv(BankEnv):

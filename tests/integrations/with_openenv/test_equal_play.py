@@ -11,7 +11,6 @@ from agentsgym.generation import EmbeddedEngine
 from agentsgym.types.reward_placement import per_token_rewards
 from helpers import CHATML, build_tokenizer, wait_until
 from integrations.with_openenv.served_env import served
-from integrations.with_openenv.test_serving import OFFLINE
 from rollout.test_stepping import Wanderer
 
 pytestmark = pytest.mark.doors
@@ -58,7 +57,7 @@ def both(name, tokenizer, agent, settings, count=1, **ours):
         return native, door.run_trial(rows, agent, count).rollouts
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("name", ["Bandit", "Mastermind", "Explore", "TwentyQuestions"])
 def test_each_environment_plays_alike_and_has_the_same_tokens(name):
     config = {"max_steps_per_episode": 6, "episodes_per_trial": 1, "free_shots": 0}
     native, door = both(name, TOKENIZER, Wanderer(name), config)
@@ -79,12 +78,6 @@ def test_a_sampling_model_says_the_same(tiny_llama, chat_tokenizer):
             assert row.token_ids.tolist() == twin.token_ids.tolist() and row.sampled
             assert row.agent_token_mask.tolist() == twin.agent_token_mask.tolist()
             assert row.logprobs == pytest.approx(twin.logprobs, abs=1e-5)
-
-
-def test_a_trial_of_our_own_over_single_episodes():
-    ours = {"episodes_per_trial": 2, "free_shots": 1}
-    native, door = both("Mastermind", TOKENIZER, Wanderer(1), {"max_steps_per_episode": 3}, **ours)
-    assert_equal(native, door)
 
 
 def test_a_served_trial_of_several_episodes_is_refused():

@@ -15,13 +15,11 @@ import websockets
 
 from agentsgym import MultistepEnv, make, task_dataset
 from agentsgym.envs import ConfigError
-from agentsgym.envs.builtin import BUILTIN
 from agentsgym.integrations.openenv import make_app, serve
 from agentsgym.rollout.stepping import SteppedTrial
 from helpers import wait_until
 from integrations.with_openenv.served_env import Connection, fetched, served
 
-OFFLINE = [name for name, env in BUILTIN.items() if env.extra not in ("alfworld", "textworld")]
 PLACE = "CAPACITY_REACHED"
 
 
@@ -209,20 +207,6 @@ def test_bad_messages_end_no_session():
             assert line.ask("reset", **bad)["data"]["code"] == "EXECUTION_ERROR"
         line.ask("reset", index=0)
         assert line.ask("step", text="nonsense")["data"]["observation"]["malformed"]
-
-
-@pytest.mark.doors
-def test_an_environment_in_workers_is_served():
-    from agentsgym.rollout.processes.worker import stop_workers
-
-    env = make("Bandit", None, {"workers": 1, "max_steps_per_episode": 3})
-    plain = make("Bandit", None, {"max_steps_per_episode": 3})
-    try:
-        with served(env) as url, Connection(url) as line, Connection(url) as other:
-            other.ask("reset", index=5)
-            play_both(plain, line, "train", 3, lambda trial: "A")
-    finally:
-        stop_workers()
 
 
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])

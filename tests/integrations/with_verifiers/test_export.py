@@ -67,7 +67,6 @@ def test_vf_eval_gives_the_rewards_of_run_trial(server, tmp_path):
     [
         ("TwentyQuestions", {"system_prompt": "Think.", "max_steps_per_episode": 3}),
         ("Bandit", {"episodes_per_trial": 2, "free_shots": 1, "carry": "full"}),
-        ("Mastermind", {}),
     ],
 )
 def test_other_environments_and_trials_do_too(server, monkeypatch, name, config):

@@ -123,21 +123,11 @@ class StopTask(PlainTask):
         return False
 
 
-class ContainerTask(PlainTask):
-    NEEDS_CONTAINER = True
-
-
 class TwoSeats(vf.EnvConfig):
     player: vf.AgentConfig = vf.AgentConfig()
     rival: vf.AgentConfig = vf.AgentConfig()
 
 
-class Limited(vf.EnvConfig):
-    player: vf.AgentConfig = vf.AgentConfig(max_turns=3)
-
-
-IMAGE = vf.ImageUrlContentPart(image_url=vf.ImageUrlSource(url="data:,"))
-SEEN = vf.TaskData(prompt=[vf.UserMessage(content=[IMAGE])])
 TEXT = vf.TaskData(prompt="Go.")
 
 
@@ -166,9 +156,7 @@ def taskset_env(monkeypatch, name, task_class, data, env_config=None):
     ("task_class", "env_config", "message"),
     [
         (ToolTask, None, "taskset 'made' has tools"),
-        (ContainerTask, None, "taskset 'made' needs a container"),
         (PlainTask, TwoSeats, r"has several seats \(player, rival\)"),
-        (PlainTask, Limited, "seat 'player' of taskset 'made' has the limit max_turns"),
     ],
 )
 def test_a_taskset_that_cannot_be_kept_is_refused_by_name(
@@ -192,14 +180,3 @@ def test_a_task_that_cannot_be_kept_is_refused_by_name(monkeypatch, task_class, 
     assert message in env.check_task(row["task_data"])
     (rollout,) = env.run_trial([row["task_data"]], ScriptedAgent(["x"])).rollouts
     assert rollout.failed and message in rollout.error
-
-
-def test_an_image_fails_its_own_rollout(monkeypatch):
-    env = taskset_env(monkeypatch, "made", PlainTask, SEEN)()
-    (row,) = [*env.get_train_dataset(), *env.get_eval_dataset()]
-    (rollout,) = env.run_trial([row["task_data"]], ScriptedAgent(["x"])).rollouts
-    assert rollout.failed and "the model endpoint answered 400" in rollout.error
-
-
-def test_a_task_of_another_taskset_is_refused(env):
-    assert "number" in env.check_task({"prompt": "Go."})
