@@ -64,6 +64,7 @@ def test_threads_of_this_process_play_as_if_alone(tasks):
         script = ScriptedAgent([*env.expert_plan(task)[:3], "look", "help"])
         return env.run_trial([task], script)["final_completion_messages"]
 
-    alone = [play(task) for task in tasks.values()]
-    with ThreadPoolExecutor(6) as threads:
-        assert list(threads.map(play, tasks.values())) == alone
+    some = [*tasks.values()][::2]
+    alone = [play(task) for task in some]
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(play, some)) == alone

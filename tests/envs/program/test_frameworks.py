@@ -84,36 +84,6 @@ def test_a_langgraph_agent_that_calls_tools_is_one_row(name):
     assert [step.observation for step in rollout.episodes[0].steps][1:] == ["31", "27", "58"]
 
 
-def test_the_row_is_what_the_template_writes_for_the_whole_conversation():
-    """Also around an answer that says something beside its calls."""
-    asked = f"Let me see.\n{ANN}\n{BOB}"
-    (row,) = played(langgraph_agent.run, asked, SUM, "58").rows
-    text = QWEN.decode(row.token_ids)
-
-    def answer(content, *calls):
-        made = [{"type": "function", "function": json.loads(one[12:-13])} for one in calls]
-        return {"role": "assistant", "content": content, "tool_calls": made}
-
-    lookup = tool_schema(langgraph_agent.run, text)
-    conversation = [
-        {"role": "user", "content": TASK["question"]},
-        answer("Let me see.", ANN, BOB),
-        {"role": "tool", "content": "31"},
-        {"role": "tool", "content": "27"},
-        answer("", SUM),
-        {"role": "tool", "content": "58"},
-        {"role": "assistant", "content": "58"},
-    ]
-    written = QWEN.apply_chat_template(conversation, tools=lookup, tokenize=False)
-    assert text == written.removesuffix("\n")
-
-
-def tool_schema(function, text):
-    """The tools that stand in a prompt."""
-    shown = text.partition("<tools>\n")[2].partition("\n</tools>")[0]
-    return [json.loads(line) for line in shown.splitlines()]
-
-
 def chat_model(client, **options):
     return ChatOpenAI(
         model=client.model, base_url=client.base_url, api_key=client.api_key, **options
@@ -220,11 +190,7 @@ def ask_anthropic(client, **options):
     return api.messages.create(model="any", messages=asked, max_tokens=99).content[0].text
 
 
-def ask_langchain(client, **options):
-    return chat_model(client, **options).invoke("Go?").content
-
-
-@pytest.mark.parametrize("ask", [ask_openai, ask_anthropic, ask_langchain])
+@pytest.mark.parametrize("ask", [ask_openai, ask_anthropic])
 def test_a_client_that_tries_again_after_its_timeout_makes_one_step(ask):
     def play(task, client):
         return float(ask(client, timeout=0.3, max_retries=5) == "Go.")
