@@ -19,7 +19,7 @@ from pydantic import Field
 
 from agentsgym.envs.action_text import read_option
 from agentsgym.envs.dataset import read_seed
-from agentsgym.envs.known_game import GameState, KnownGame, episode_weights
+from agentsgym.envs.known_game import GameState, KnownGame
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.types import Agent, session_seed
 
@@ -52,17 +52,6 @@ def predictive(count: tuple[int, int], prior: Prior) -> float:
     return (s + a) / (s + f + a + b)
 
 
-def trial_weights(pulls: int, episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
-    """The value of a success at each pull of a trial: its share of the trial's score.
-
-    Shape (episodes · pulls,): 0 in the first `free_shots` episodes, else
-    1 / (pulls · (episodes − free_shots)), so that the score (the mean reward of the scored
-    episodes) is the weighted sum of successes and lies in [0, 1].
-    """
-    shares = episode_weights(episodes, free_shots)
-    return tuple(share / pulls for share in shares for _ in range(pulls))
-
-
 class FiniteHorizon:
     """Maximizes E[Σ_t weights[t] · success at pull t] over all policies, exactly.
 
@@ -71,9 +60,9 @@ class FiniteHorizon:
         V_T(c) = 0,   V_t(c) = max_a p_a (w_t + V_{t+1}(c + success of a))
                                      + (1 − p_a) V_{t+1}(c + failure of a).
 
-    The weights are the trial's rewards: 0 in free shots, which the player then uses to learn (see
-    `trial_weights`). The arms have equal priors, so counts are kept sorted. Raises ValueError if
-    more than about `MAX_STATES` states would be needed.
+    The weights are the trial's rewards: 0 in free shots, which the player then uses to learn. The
+    arms have equal priors, so counts are kept sorted. Raises ValueError if more than about
+    `MAX_STATES` states would be needed.
     """
 
     def __init__(self, arms: int, weights: Sequence[float], prior: Prior = UNIFORM) -> None:
@@ -185,9 +174,18 @@ class BanditEnv(KnownGame):
     # -- an episode -----------------------------------------------------------------------------
 
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        seed, probabilities = read_task(task_data, len(self.arm_names), self.prior)
-        none = no_counts(len(self.arm_names))
-        return {"seed": seed, "probabilities": probabilities, "carried": none, "counts": none}
+        arms, values = len(self.arm_names), task_data.get("probabilities")
+        seed = read_seed(task_data, None if values is None else 0)
+        if values is None:
+            rng = random.Random(f"bandit-{seed}")
+            values = [rng.betavariate(*self.prior) for _ in range(arms)]
+        numbers = [float(p) for p in values if isinstance(p, int | float) and 0 <= p <= 1]
+        if len(numbers) != len(values) or len(values) != arms:
+            raise ValueError(
+                f"task_data['probabilities'] must be {arms} numbers in [0, 1], got {values!r}"
+            )
+        none = no_counts(arms)
+        return {"seed": seed, "probabilities": tuple(numbers), "carried": none, "counts": none}
 
     def _carry_over(self, state: ArmsState, last: ArmsState) -> None:
         state["carried"] = _known(last)
@@ -228,7 +226,7 @@ class BanditEnv(KnownGame):
 
     @cached_property
     def best_play(self) -> FiniteHorizon:
-        weights = trial_weights(self.pulls, *self.played_as_one)
+        weights = [share / self.pulls for share in self.shares for _ in range(self.pulls)]
         return FiniteHorizon(len(self.arm_names), weights, self.prior)
 
     def admissible_actions(self, state: ArmsState) -> list[str]:
@@ -250,23 +248,3 @@ class BanditEnv(KnownGame):
 
 def _known(state: ArmsState) -> Counts:
     return add(state["carried"], state["counts"])
-
-
-def read_task(
-    task_data: Mapping[str, Any], arms: int, prior: Prior
-) -> tuple[int, tuple[float, ...]]:
-    """(seed, success probabilities) of a task. Raises ValueError with the task's problem.
-
-    `seed` is an int (0 if only `probabilities` are given, which then are the arms).
-    """
-    seed = read_seed(task_data, 0 if "probabilities" in task_data else None)
-    values = task_data.get("probabilities")
-    if values is None:
-        rng = random.Random(f"bandit-{seed}")
-        return seed, tuple(rng.betavariate(*prior) for _ in range(arms))
-    numbers = [p for p in values if isinstance(p, int | float) and 0 <= p <= 1]
-    if len(numbers) != len(values) or len(values) != arms:
-        raise ValueError(
-            f"task_data['probabilities'] must be {arms} numbers in [0, 1], got {values!r}"
-        )
-    return seed, tuple(float(p) for p in numbers)

@@ -214,11 +214,18 @@ class CodeGame(KnownGame):
     # -- an episode -----------------------------------------------------------------------------
 
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:
-        solution, hints = self.read_task(task_data)
+        text, seed = task_data.get("solution"), read_seed(task_data, 0)
+        code = self.read_code(text) if isinstance(text, str) else None
+        if code is None:
+            raise ValueError(
+                f"task_data needs a 'solution' {self.solution_form}, got {task_data!r}"
+            )
+        drawn = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
+        hints = tuple((hint, self.space.feedback(hint, code)) for hint in drawn)
         possible = self.space.everything
         for hint, answer in hints:
             possible = self.space.narrow(possible, hint, answer)
-        return {"solution": solution, "hints": hints, "clues": hints, "possible": possible}
+        return {"solution": code, "hints": hints, "clues": hints, "possible": possible}
 
     def _carry_over(self, state: CodeState, last: CodeState) -> None:
         state["clues"], state["possible"] = last["clues"], last["possible"]
@@ -262,17 +269,6 @@ class CodeGame(KnownGame):
         return after, float(win) + self.config.information_reward * bits, done, info
 
     # -- tasks ----------------------------------------------------------------------------------
-
-    def read_task(self, task_data: Mapping[str, Any]) -> tuple[Any, Clues]:
-        """(solution, hints with their feedback). Raises ValueError with the task's problem."""
-        text, seed = task_data.get("solution"), read_seed(task_data, 0)
-        code = self.read_code(text) if isinstance(text, str) else None
-        if code is None:
-            raise ValueError(
-                f"task_data needs a 'solution' {self.solution_form}, got {task_data!r}"
-            )
-        hints = draw_hints(self.space, self.space.index[code], seed, self.config.hints)
-        return code, tuple((hint, self.space.feedback(hint, code)) for hint in hints)
 
     def _tasks(self, held_out: bool) -> list[dict[str, Any]]:
         config, space = self.config, self.space

@@ -25,10 +25,6 @@ Draw = Callable[[Any, random.Random, dict[str, Any]], str]
 
 def episode_weights(episodes: int = 1, free_shots: int = 0) -> tuple[float, ...]:
     """The share of each episode in the score, shape (episodes,): 0 in free shots, else the mean."""
-    if not 0 <= free_shots < episodes:
-        raise ValueError(
-            f"need 0 <= free_shots < episodes, got {free_shots} of {episodes} episodes"
-        )
     return (0.0,) * free_shots + (1.0 / (episodes - free_shots),) * (episodes - free_shots)
 
 
@@ -83,11 +79,11 @@ class KnownGame(SeedTasks):
         return self.config.carry != "none"
 
     @property
-    def played_as_one(self) -> tuple[int, int]:
-        """(episodes, free shots) that a player plays as one trial: one episode if nothing
-        carries."""
-        config = self.config
-        return (config.episodes_per_trial, config.free_shots) if self.carries else (1, 0)
+    def shares(self) -> tuple[float, ...]:
+        """The share of each episode in the score of what a player plays as one trial: one episode
+        if nothing carries."""
+        trial = self.config.episodes_per_trial, self.config.free_shots
+        return episode_weights(*trial) if self.carries else (1.0,)
 
     @abstractmethod
     def start(self, task_data: Mapping[str, Any]) -> dict[str, Any]:

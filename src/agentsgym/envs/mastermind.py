@@ -16,7 +16,7 @@ from pydantic import Field
 
 from agentsgym.envs.action_text import names_any, spoken
 from agentsgym.envs.code_game import CodeGame, CodeSpace, CodeState
-from agentsgym.envs.known_game import episode_weights, lowest
+from agentsgym.envs.known_game import lowest
 from agentsgym.types.names import ConfigError
 
 COLORS = ("red", "green", "blue", "yellow", "white", "black", "orange", "pink")
@@ -233,8 +233,7 @@ class MastermindEnv(CodeGame):
 
     @cached_property
     def best_play(self) -> ExactPlayer:
-        weights = episode_weights(*self.played_as_one)
-        return ExactPlayer(self.pegs, self.config.max_steps_per_episode, weights)
+        return ExactPlayer(self.pegs, self.config.max_steps_per_episode, self.shares)
 
     def example_action(self, state: CodeState) -> str:
         """The first color, then the second one in all other places."""

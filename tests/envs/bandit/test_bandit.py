@@ -1,12 +1,12 @@
 """The bandit: its players as numbers, by hand and by other means; episodes, outcomes, notes."""
 
-import itertools
 from fractions import Fraction
 
 import pytest
 
 from agentsgym import ScriptedAgent
-from agentsgym.envs.bandit import BanditEnv, FiniteHorizon, trial_weights
+from agentsgym.envs.bandit import BanditEnv, FiniteHorizon
+from agentsgym.envs.known_game import episode_weights
 from bandit_players import (
     best_policy,
     expected_successes,
@@ -21,7 +21,7 @@ def uniform(pulled, counts):
 
 def test_two_arms_two_pulls_by_hand():
     # Pull one (1/2). After a success stay (2/3), after a failure change (1/2): 13/12 of 2 pulls.
-    player = FiniteHorizon(2, trial_weights(2))
+    player = FiniteHorizon(2, (1 / 2, 1 / 2))
     assert player.value() == pytest.approx(13 / 24)
     assert player.action_values(((1, 0), (0, 0)), 1) == pytest.approx([2 / 3 / 2, 1 / 2 / 2])
     assert player.best_arm(((1, 0), (0, 0)), 1) == 0
@@ -32,7 +32,7 @@ def test_two_arms_two_pulls_by_hand():
 def test_two_arms_two_pulls_behind_a_free_shot_by_hand():
     # Try both arms in the free shot. Both won (1/4): 25/18 of 2; both lost (1/4): 13/18;
     # one won (1/2): 4/3. Together 43/36 of 2 pulls.
-    player = FiniteHorizon(2, trial_weights(2, episodes=2, free_shots=1))
+    player = FiniteHorizon(2, (0.0, 0.0, 1 / 2, 1 / 2))
     assert player.value() == pytest.approx(43 / 72)
     assert player.value(((1, 0), (1, 0)), 2) == pytest.approx(25 / 36)
     assert player.value(((0, 1), (0, 1)), 2) == pytest.approx(13 / 36)
@@ -55,10 +55,14 @@ def test_a_free_shot_makes_the_player_explore():
 def test_thompson_two_arms_two_pulls_by_hand():
     # After a success it stays with 2/3: 2/3·2/3 + 1/3·1/2 = 11/18; after a failure with 1/3:
     # 1/3·1/3 + 2/3·1/2 = 8/18.
-    weights = trial_weights(2)
+    weights = (1 / 2, 1 / 2)
     successes = expected_successes(thompson_policy(weights), 2, arms=2)
     assert successes == pytest.approx([1 / 2, 19 / 36])
     assert weighted(successes, weights) == pytest.approx(37 / 72)
+
+
+def trial_weights(pulls, episodes, free):
+    return [share / pulls for share in episode_weights(episodes, free) for _ in range(pulls)]
 
 
 def brute_force(arms: int, weights: list[Fraction]) -> Fraction:
@@ -101,12 +105,10 @@ def test_the_order_of_players(episodes, free):
 
 
 def test_weights():
-    assert trial_weights(2, 3, 1) == (0.0, 0.0, 0.25, 0.25, 0.25, 0.25)
-    for pulls, episodes, free in itertools.product((1, 3), (1, 2, 3), (0, 1, 2)):
-        if free < episodes:
-            assert sum(trial_weights(pulls, episodes, free)) == pytest.approx(1.0)
-    with pytest.raises(ValueError, match="free_shots"):
-        trial_weights(2, 1, 1)
+    assert episode_weights(3, 1) == (0.0, 0.5, 0.5)
+    trial = {"episodes_per_trial": 3, "free_shots": 1, "max_steps_per_episode": 2}
+    assert make(**trial, carry="full").best_play.weights == (0.0, 0.0, 0.25, 0.25, 0.25, 0.25)
+    assert make(**trial).best_play.weights == (0.5, 0.5)
 
 
 # -- the environment -----------------------------------------------------------------------------

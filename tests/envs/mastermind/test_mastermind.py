@@ -192,7 +192,7 @@ def test_hints_split_shares_codes_and_no_task():
     assert (len(train), len(held_out)) == (16 * 12, 16 * 3)
 
     def with_hints(dataset):
-        return {(r["task_data"]["solution"], env.read_task(r["task_data"])[1]) for r in dataset}
+        return {(r["task_data"]["solution"], env.start(r["task_data"])["hints"]) for r in dataset}
 
     assert len(with_hints(train)) == len(train) and len(with_hints(held_out)) == len(held_out)
     assert not with_hints(train) & with_hints(held_out)

@@ -93,8 +93,10 @@ def test_training_and_evaluation_games_differ(make, cache_dir):
 
 
 def test_the_same_seed_makes_the_same_game_whatever_the_hash_seed(tmp_path, monkeypatch, cache_dir):
+    """Also in a folder that is named relative to the working directory."""
     monkeypatch.setitem(os.environ, "PYTHONHASHSEED", "4")
-    folders = (Path(cache_dir), tmp_path)
+    monkeypatch.chdir(tmp_path)
+    folders = (Path(cache_dir), Path("games"))
     marks = [fingerprint(ensure_games(f, RECIPE, [1])[0]) for f in folders]
     assert marks[0] == marks[1]
 

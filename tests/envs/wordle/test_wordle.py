@@ -68,7 +68,7 @@ SMALL = WordSpace(("aaaaa", "aaaab", "aaabb", "ccccc"))
 
 def test_entropies_by_hand():
     """ "aaaaa" tells all four apart (GGGGG, GGGGX, GGGXX, XXXXX), "ccccc" only itself."""
-    player = EntropyPlayer(SMALL, 6)
+    player = EntropyPlayer(SMALL)
     apart, one = math.log2(4), -(0.25 * math.log2(0.25) + 0.75 * math.log2(0.75))
     assert player.entropies(0b1111).tolist() == pytest.approx([apart, apart, apart, one])
     assert player.entropies(0b0111)[3] == 0.0
@@ -76,7 +76,7 @@ def test_entropies_by_hand():
 
 
 def test_the_player_takes_what_tells_most_then_what_may_be_right():
-    player = EntropyPlayer(SMALL, 6)
+    player = EntropyPlayer(SMALL)
     assert player.choose(0b1111, 0, 6) == 0
     assert player.choose(0b1110, 0, 6) == 1  # as telling as the impossible "aaaaa"
     assert player.choose(0b1000, 0, 6) == 3
@@ -85,7 +85,7 @@ def test_the_player_takes_what_tells_most_then_what_may_be_right():
 def test_the_last_guess_that_counts_may_be_right():
     """ "bacch" tells the others apart and is none of them."""
     words = WordSpace(("batch", "catch", "hatch", "bacch"))
-    player = EntropyPlayer(words, 2, (0.0, 1.0))
+    player = EntropyPlayer(words, (0.0, 1.0))
     assert player.choose(0b0111, 0, 1) == player.choose(0b0111, 1, 2) == 3
     assert player.choose(0b0111, 1, 1) == 0
 
@@ -138,7 +138,7 @@ def test_metrics_say_how_many_bits_a_guess_gained():
 
 
 def test_the_strong_player_finds_every_word_with_four_guesses_as_the_page_says():
-    player = EntropyPlayer(all_words(), 6)
+    player = EntropyPlayer(all_words())
     found, pending = Counter(), [(all_words().everything, 1)]
     while pending:
         candidates, guess = pending.pop()

@@ -116,15 +116,12 @@ def gym_questions(tasks: Sequence[str], count: int, seed: int) -> list[KnownQues
     known = package.factory.DATASETS
     questions: list[KnownQuestion] = []
     for task in tasks:
-        if task not in known:
-            names = ", ".join(sorted(OFFERED & known.keys()))
+        if task not in known or task not in OFFERED:
+            why = REFUSAL if task in known else "reasoning-gym does not know it"
             raise ConfigError(
-                f"env_config['gym_tasks'] names {task!r}, which reasoning-gym does not know; "
-                f"known tasks are {names}"
+                f"env_config['gym_tasks'] names {task!r}, which is not supported: {why}; supported "
+                f"tasks are {', '.join(sorted(OFFERED & known.keys()))}"
             )
-        if task not in OFFERED:
-            place = f"env_config['gym_tasks'] names {task!r}"
-            raise ConfigError(f"{place}, which is not supported: {REFUSAL}")
         questions += _distinct(package, task, count, seed)
     return questions
 

@@ -283,23 +283,17 @@ def _own_facts(move: Move, question: Question) -> Move:
 
 
 def answer(plan: Plan, state: ExploreState, move: Move) -> News:
-    """The environment's answer to a move."""
+    """The environment's answer to a move. With probability `noise` that to a query is one of the
+    others, each equally likely; it depends on the task, the episode and the number of the query's
+    repetition in it."""
     if isinstance(move, Claim):
         fact = state["question"].fact
         return News(move, fact, move.value == state["hidden"][fact])
     true = plan.queries[move.query][state["hidden"][move.fact]]
     repetition, seed = state["made"].count(move), read_seed(state["task"])
     place = (seed, state["trial"].episode, move.fact, move.query, repetition)
-    return News(move, move.fact, answer_of(true, plan.answers, plan.noise, place))
-
-
-def answer_of(true: int, answers: int, noise: float, place: tuple[int, int, int, int, int]) -> int:
-    """The answer to a query: with probability `noise` one of the others, each equally likely.
-
-    `place` is (seed, episode, fact, query, number of the same query's repetition in the episode).
-    """
-    chance = session_seed("explore", *place) / 2**63
-    if chance >= noise:
-        return true
-    other = min(int(chance / noise * (answers - 1)), answers - 2)
-    return other + (other >= true)
+    chance, noise = session_seed("explore", *place) / 2**63, plan.noise
+    if chance < noise:  # one of the other answers
+        other = min(int(chance / noise * (plan.answers - 1)), plan.answers - 2)
+        true = other + (other >= true)
+    return News(move, move.fact, true)

@@ -22,7 +22,6 @@ from agentsgym.envs.exploration.base import (
     Wording,
 )
 from agentsgym.envs.exploration.best_play import BestPlayer, Inform, News, Plan, Queries
-from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.settings import Carry
 from agentsgym.types.settings import MOST
 
@@ -247,14 +246,9 @@ class ExploreEnv(ExplorationGame):
         # A malformed action loses as much as a wrong one and need not end the episode.
         least = 0.0 - self.steps * max(0.0, config.look_cost, -config.wrong_reward)
         self.reward_range = (least, max(0.0, config.right_reward))
-        self.plan = self._plan()
-
-    def _plan(self) -> Plan:
-        """The trial as its player sees it: all episodes if they carry, else one episode."""
-        config = self.config
-        return Plan(
+        self.plan = Plan(
             queries=self.game.queries,
-            weights=episode_weights(*self.played_as_one),
+            weights=self.shares,
             steps=self.steps,
             facts=config.facts,
             noise=config.noise,

@@ -21,7 +21,6 @@ from agentsgym.envs.exploration.base import (
 from agentsgym.envs.exploration.best_play import Claim, Inform, News, Plan
 from agentsgym.envs.exploration.families import FAMILIES, Draft, drawn, families_of
 from agentsgym.envs.exploration.language import PARTS, Language, Part
-from agentsgym.envs.known_game import episode_weights
 from agentsgym.envs.settings import Carry
 from agentsgym.types.settings import NotNegative
 
@@ -132,7 +131,7 @@ class ExploreManyEnv(ExplorationGame):
         config = self.config
         self.reward_range = (0.0 - config.max_steps_per_episode * max(config.look_cost), 1.0)
         self._drawing = (
-            episode_weights(*self.played_as_one),
+            self.shares,
             tuple(config.noise),
             tuple(config.look_cost),
             config.spare_steps,

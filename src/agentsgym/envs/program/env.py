@@ -135,7 +135,8 @@ class ProgramEnv(ListedTasks):
                 run.start_function(lambda: self.run(task_data, client))
             event = self._next(run, until, 0)
             if isinstance(event, ProgramEnd):
-                raise ProgramFailed(f"the program ended without a call of the model{_said(event)}")
+                said = f": {event.output.strip()}" if event.output.strip() else ""
+                raise ProgramFailed(f"the program ended without a call of the model{said}")
         except BaseException:
             server.close(run, "the session has failed")
             raise
@@ -200,7 +201,3 @@ def _number(reward: Any) -> float:
             f"{short_repr(reward)}"
         )
     return checked_number(reward, "the program's reward")
-
-
-def _said(end: ProgramEnd) -> str:
-    return f": {end.output.strip()}" if end.output.strip() else ""

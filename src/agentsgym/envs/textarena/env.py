@@ -1,7 +1,9 @@
 """The adapter, and one environment class per game."""
 
+import contextlib
 import importlib
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -122,17 +124,11 @@ class TextArenaEnv(SeedTasks):
 
     def _playable_seeds(self, first: int) -> Iterator[int]:
         """Seeds from `first` on whose puzzle can be solved; only two games have others."""
-        seed = first
-        while True:
-            if self.game.name not in ("FifteenPuzzle", "LightsOut") or self._playable(seed):
-                yield seed
-            seed += 1
-
-    def _playable(self, seed: int) -> bool:
-        try:
-            return playable(self._begin(seed))
-        except UnplayableSeed:
-            return False
+        for seed in itertools.count(first):
+            with contextlib.suppress(UnplayableSeed):
+                some = self.game.name in ("FifteenPuzzle", "LightsOut")
+                if not some or playable(self._begin(seed)):
+                    yield seed
 
     def _begin(self, seed: int) -> Play:
         return begin(self.game, self._env_id, self._options, seed)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from agentsgym.envs.code_game import CodeGame, CodeSpace, CodeState
-from agentsgym.envs.known_game import episode_weights, members
+from agentsgym.envs.known_game import members
 
 LENGTH = 5
 MARKS = "XYG"
@@ -86,9 +86,8 @@ class EntropyPlayer:
     strong, and not proved to be optimal. In a trial it knows what earlier episodes told.
     """
 
-    def __init__(self, space: WordSpace, steps: int, weights: Sequence[float] = (1.0,)) -> None:
+    def __init__(self, space: WordSpace, weights: Sequence[float] = (1.0,)) -> None:
         self.space = space
-        self.steps = steps
         self.weights = tuple(weights)
         self._chosen: dict[tuple[int, bool], int] = {}
 
@@ -174,5 +173,4 @@ class WordleEnv(CodeGame):
 
     @cached_property
     def best_play(self) -> EntropyPlayer:
-        weights = episode_weights(*self.played_as_one)
-        return EntropyPlayer(self.words, self.config.max_steps_per_episode, weights)
+        return EntropyPlayer(self.words, self.shares)
