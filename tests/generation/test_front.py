@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.generation.serving.app import create_app
-from agentsgym.generation.serving.calls import CallRefused
-from agentsgym.generation.serving.exchanges import Exchanges
+from agentsgym.generation.serving.calls import CallRefused, Exchanges
 from agentsgym.generation.serving.listening import ServerThread, listening
 from agentsgym.types import Answer, Message
 from agentsgym.types.messages import tool_call

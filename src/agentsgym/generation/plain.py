@@ -21,6 +21,7 @@ from agentsgym.generation.embedded.compatibility import check_causal, tolerance_
 from agentsgym.generation.embedded.forward import is_of_device
 from agentsgym.generation.embedded.in_process import InProcessEngine
 from agentsgym.generation.embedded.precision import exactly
+from agentsgym.generation.models import without_adapter
 from agentsgym.types.rows import Ints
 
 _LENGTHS = (11, 7)
@@ -35,7 +36,8 @@ class Reader:
         self._model = model
         self._cached = cached
         self._device = device
-        self._last_only = "logits_to_keep" in inspect.signature(_base(model).forward).parameters
+        base = without_adapter(model)  # PEFT's own forward takes anything
+        self._last_only = "logits_to_keep" in inspect.signature(base.forward).parameters
         self._cache: DynamicCache | None = None
         self._held: Ints = np.zeros(0, dtype=np.int64)
         self._mask: Tensor | None = None
@@ -131,11 +133,6 @@ def reads_exactly(model: Any, vocabulary: int, device: torch.device, tolerance: 
         if not gap <= tolerance:
             return False
     return True
-
-
-def _base(model: Any) -> Any:
-    """The model inside PEFT's wrapper, whose forward takes anything."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 class PlainEngine(InProcessEngine):

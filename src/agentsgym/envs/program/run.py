@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from agentsgym import keeper
-from agentsgym.generation.serving.calls import CallRefused
+from agentsgym.generation.serving.calls import CallRefused, Exchanges
 from agentsgym.types import Answer, ModelCall, TrialInfo
 from agentsgym.types.text import clean_text
 
@@ -292,7 +292,6 @@ class ProgramServer:
 
     def __init__(self) -> None:
         from agentsgym.generation.serving.app import create_app
-        from agentsgym.generation.serving.exchanges import Exchanges
         from agentsgym.generation.serving.listening import ServerThread
 
         self._runs: dict[str, ProgramRun] = {}

@@ -22,11 +22,10 @@ from agentsgym.generation.embedded.batch import (
     truncates,
 )
 from agentsgym.generation.embedded.compatibility import check_exact, check_supported
-from agentsgym.generation.embedded.forward import plan_pass, run_pass
+from agentsgym.generation.embedded.forward import PassCache, head_over, plan_pass, run_pass
 from agentsgym.generation.embedded.graphs import Graphs
-from agentsgym.generation.embedded.head import head_over
 from agentsgym.generation.embedded.in_process import InProcessEngine
-from agentsgym.generation.embedded.kv_cache import CacheManager, KVMemory, PassCache
+from agentsgym.generation.embedded.kv_cache import CacheManager, KVMemory
 from agentsgym.generation.sampling import sample
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import GenerationRequest
@@ -218,13 +217,13 @@ class EmbeddedEngine(InProcessEngine):
             self._close(names[k])
             self._totals["sampled"] += 1
             logprobs = float(logprob), *(0.0,) * (len(ids) - 1)
-            self._answer_with(request, ids, logprobs, supports, "stop")
+            self._answer(request, ids, logprobs, supports, "stop")
 
     def _fail(self, session_id: str, reason: str) -> None:
         """Close a request with an error. Its keys and values may be NaN, which must not be left to
         another session: masks do not stop it."""
         super()._fail(session_id, reason)
-        self._caches.wipe(session_id)
+        self._caches.forget(session_id, wipes=True)
 
 
 def _columns(allowed: Sequence[Ids | None]) -> Ids | None:

@@ -1,4 +1,5 @@
-"""One forward pass: the number of tokens that each row reads, and the model call."""
+"""One forward pass: the number of tokens that each row reads, the cache that the model writes to,
+its head, and the model call."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.cache_utils import Cache
 
 from agentsgym.generation.embedded.attention import AttentionGroup, BlockGroup, FamilyGroup
 from agentsgym.generation.embedded.batch import RowTable
-from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache, blocks_of
+from agentsgym.generation.embedded.kv_cache import Copies, KVMemory, blocks_of
+from agentsgym.generation.models import without_adapter
 from agentsgym.types.rows import Ints
 
 FAMILY_PAYS_FROM = 2048
@@ -153,6 +156,32 @@ def evaluating(model: Any) -> Iterator[None]:
             module.training = True
 
 
+class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
+    """The cache that the model's attention layers write to: one pass's view of the memory.
+
+    A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim]. Rows may
+    copy what others read in it.
+    """
+
+    def __init__(
+        self, memory: KVMemory, blocks: Tensor, places: Tensor, copies: Copies | None = None
+    ) -> None:
+        super().__init__(layers=[])
+        self._memory, self._blocks, self._places = memory, blocks, places
+        self._copies = copies
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write the pass's N tokens to their blocks; return the layer's whole keys and values."""
+        planes = self._memory.of_layer(layer_idx, key_states, value_states)
+        for plane, states in zip(planes, (key_states, value_states), strict=True):
+            plane[self._blocks, :, self._places] = states[0].transpose(0, 1).to(plane.dtype)
+            if self._copies is not None:
+                self._copies.make(plane)
+        return planes
+
+
 def run_pass(
     model: Any, memory: KVMemory, table: RowTable, plan: PassPlan, device: torch.device
 ) -> Tensor:
@@ -206,3 +235,35 @@ def is_of_device(error: Exception) -> bool:
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an error says that a GPU, or the CPU, has no memory left."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+@contextmanager
+def head_over(model: Any, ids: Tensor | None = None) -> Iterator[None]:
+    """Inside the block `model`, a causal language model (with an adapter or not), gives the logits
+    of `ids` [U] only, [..., U] (None: all), with its own scales and soft caps. They are float32
+    (float64 in a model of float64), whatever the type of its weights, also within autocast."""
+    head = without_adapter(model).get_output_embeddings()
+    plain = type(head) is nn.Linear and "forward" not in vars(head)
+    whole = head.forward
+
+    def forward(hidden: Tensor) -> Tensor:
+        if not plain:  # an adapter's, or one that is quantized
+            logits = whole(hidden)
+            return _wide(logits if ids is None else logits.index_select(-1, ids.to(logits.device)))
+        at = slice(None) if ids is None else ids.to(head.weight.device)
+        bias = None if head.bias is None else _wide(head.bias[at])
+        with torch.autocast(hidden.device.type, enabled=False):
+            return nn.functional.linear(_wide(hidden), _wide(head.weight[at]), bias)
+
+    head.forward = forward
+    try:
+        yield
+    finally:
+        if plain:
+            del head.forward
+        else:
+            head.forward = whole
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values if values.dtype == torch.float64 else values.float()

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from agentsgym.generation.embedded.attention import BlockGroup
 from agentsgym.generation.embedded.batch import RowTable, Sampled, noise_of
-from agentsgym.generation.embedded.forward import PassPlan, exponents
-from agentsgym.generation.embedded.kv_cache import KVMemory, PassCache, blocks_of
+from agentsgym.generation.embedded.forward import PassCache, PassPlan, exponents
+from agentsgym.generation.embedded.kv_cache import KVMemory, blocks_of
 from agentsgym.generation.sampling import sample
 from agentsgym.types.rows import Ints
 

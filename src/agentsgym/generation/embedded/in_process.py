@@ -200,35 +200,31 @@ class InProcessEngine(ABC):
             context = np.array(request.token_ids, dtype=np.int64)
             problem = self._problem(context, request.sampling.max_tokens)
             walk = None
-            if problem is None and request.choices is not None:
+            choices = request.choices
+            if problem is None and choices is not None:
                 try:
-                    walk = request.choices.walk(self.tokenizer, self._vocabulary)
-                    problem = self._unsampled(request, request.choices)
+                    walk = choices.walk(self.tokenizer, self._vocabulary)
+                    problem = self._unsampled(request, choices)
                 except ValueError as error:
                     problem = str(error)
             if problem is not None:
                 self._answer_error(request.session_id, problem)
-                continue
-            self._requests[request.session_id] = request
-            self._contexts[request.session_id] = context
-            self._waiting.append(request.session_id)
-            if walk is not None and request.choices is not None:
-                choices = request.choices
-                only = isinstance(choices, Choices) and len(choices.table) == 1
-                if only or not choices.whole:
+            elif walk is not None and isinstance(choices, Choices) and len(choices.table) == 1:
+                most = self._bounded(len(context) + request.sampling.max_tokens) - len(context)
+                self._answer_only(request, walk.forced(), most)
+            else:
+                self._requests[request.session_id] = request
+                self._contexts[request.session_id] = context
+                self._waiting.append(request.session_id)
+                if walk is not None and choices is not None and not choices.whole:
                     self._walks[request.session_id] = walk
-                if only:
-                    self._answer_only(request, len(context))
 
-    def _answer_only(self, request: GenerationRequest, context: int) -> None:
+    def _answer_only(self, request: GenerationRequest, forced: Sequence[int], most: int) -> None:
         """Answer a request that allows one answer, which needs no pass."""
-        name = request.session_id
-        forced = self._walks[name].forced()
-        ids = tuple(forced[: self._longest(name) - context])
+        ids = tuple(forced[:most])
         supports = Supports.of((place, [token]) for place, token in enumerate(ids))
-        self._close(name)
         ending: FinishReason = "stop" if len(ids) == len(forced) else "length"
-        self._answer_with(request, ids, (0.0,) * len(ids), supports, ending)
+        self._answer(request, ids, (0.0,) * len(ids), supports, ending)
 
     def _unsampled(self, request: GenerationRequest, choices: Answers) -> str | None:
         """The reason why no answer can be chosen, or None."""
@@ -263,7 +259,12 @@ class InProcessEngine(ABC):
 
     def update_weights(self, update: WeightUpdate) -> None:
         """Sample from the changed weights. Raises ValueError if they are not this engine's."""
-        check_trained(self, self._trained, update.model)
+        first = next(self._trained.parameters())
+        if all(parameter is not first for parameter in update.model.parameters()):
+            raise ValueError(
+                f"{type(self).__name__} samples from another model than the one that is trained; "
+                "hand the trainer an engine over the same model, or none"
+            )
         if self._copy is not None and update.changed:
             self._copy.refresh()
         self.reset()
@@ -356,9 +357,9 @@ class InProcessEngine(ABC):
         token_ids, logprobs = self._table.sampled_tokens(self._table.row_of[session_id])
         request, supports = self._requests[session_id], Supports.of(self._supports[session_id])
         self._close(session_id)
-        self._answer_with(request, token_ids, logprobs, supports, reason)
+        self._answer(request, token_ids, logprobs, supports, reason)
 
-    def _answer_with(
+    def _answer(
         self,
         request: GenerationRequest,
         token_ids: tuple[int, ...],
@@ -366,13 +367,10 @@ class InProcessEngine(ABC):
         supports: Supports,
         reason: FinishReason,
     ) -> None:
-        self._answer(
-            request.session_id,
-            token_ids=token_ids,
-            logprobs=logprobs,
-            text=self._action_text(token_ids, request.sampling.stop_token_ids),
-            finish_reason=reason,
-            supports=supports,
+        text = self._action_text(token_ids, request.sampling.stop_token_ids)
+        given = request.session_id, token_ids, logprobs, text, reason
+        self._ready.append(
+            GenerationResult(*given, policy_version=self.policy_version, supports=supports)
         )
 
     def _fail(self, session_id: str, reason: str) -> None:
@@ -381,12 +379,10 @@ class InProcessEngine(ABC):
         self._answer_error(session_id, reason)
 
     def _answer_error(self, session_id: str, reason: str) -> None:
-        text = f"session {session_id!r}: {reason}"
-        self._answer(session_id, finish_reason="error", error=text)
-
-    def _answer(self, session_id: str, **fields: Any) -> None:
-        result = GenerationResult(session_id, policy_version=self.policy_version, **fields)
-        self._ready.append(result)
+        version, text = self.policy_version, f"session {session_id!r}: {reason}"
+        self._ready.append(
+            GenerationResult(session_id, finish_reason="error", policy_version=version, error=text)
+        )
 
     def _close(self, session_id: str) -> None:
         """Mark the session as having no open request."""
@@ -400,14 +396,3 @@ class InProcessEngine(ABC):
             self._table.active[row] = False
         else:
             self._waiting.remove(session_id)
-
-
-def check_trained(engine: Any, ours: Any, trained: Any) -> None:
-    """Raise ValueError if `trained` is neither the engine's model nor a wrapper of it: they must
-    share parameters."""
-    first = next(ours.parameters())
-    if all(parameter is not first for parameter in trained.parameters()):
-        raise ValueError(
-            f"{type(engine).__name__} samples from another model than the one that is trained; "
-            "hand the trainer an engine over the same model, or none"
-        )

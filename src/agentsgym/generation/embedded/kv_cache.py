@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache
 
 from agentsgym.generation.embedded.batch import RowTable
 from agentsgym.types import GenerationRequest
@@ -24,7 +23,6 @@ BLOCK = 32
 
 _LEAST_SHARED = 8  # a shorter common start is read faster than copied
 _LEAST_PREFIX = 64  # a shorter one is read for each row
-_ROUND_LENGTH = 32
 _SPARE = 16  # one block in so many is made before it is needed,
 _STEP = 128 * 2**20  # and as many as these bytes hold, since copies, and new graphs, take time
 _SHARE = 0.8  # of the free memory; the rest is for what a pass computes
@@ -103,18 +101,15 @@ class KVMemory:
         if len(self._free) > max(self.blocks // 4, 2 * self.step) and self.blocks > self.kept:
             self._repack(0)
 
-    def empty(self) -> None:
-        """Take the blocks of all rows back. What they hold is finite, and so can stay."""
+    def clear(self, *, keeps: bool = False) -> None:
+        """Take the blocks of all rows back, and free the planes unless it `keeps` them, as what
+        they hold is finite; rows and length stay."""
         self.table[:] = 0
-        self._free = list(range(self.blocks - 1, 0, -1))
-
-    def clear(self) -> None:
-        """Free the planes; rows and length stay."""
-        self.planes = []
+        if keeps:
+            self._free = list(range(self.blocks - 1, 0, -1))
+            return
+        self.planes, self.blocks, self._free = [], 0, []
         self.version += 1
-        if self.paged:
-            self.table[:] = self.blocks = 0
-            self._free = []
 
     def address(self, rows: Ints, positions: Ints) -> tuple[Ints, Ints]:
         """Block, and place in it, of each row's token at `positions`; all are [n]."""
@@ -217,32 +212,6 @@ class Copies:
         plane[self._targets, :, : self._tokens] = torch.where(self._copied, new, old)
 
 
-class PassCache(Cache):  # type: ignore[misc]  # transformers is untyped here
-    """The cache that the model's attention layers write to: one pass's view of the memory.
-
-    A model sees the pass as one sequence of N packed tokens, [1, kv_heads, N, head_dim]. Rows may
-    copy what others read in it.
-    """
-
-    def __init__(
-        self, memory: KVMemory, blocks: Tensor, places: Tensor, copies: Copies | None = None
-    ) -> None:
-        super().__init__(layers=[])
-        self._memory, self._blocks, self._places = memory, blocks, places
-        self._copies = copies
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Write the pass's N tokens to their blocks; return the layer's whole keys and values."""
-        planes = self._memory.of_layer(layer_idx, key_states, value_states)
-        for plane, states in zip(planes, (key_states, value_states), strict=True):
-            plane[self._blocks, :, self._places] = states[0].transpose(0, 1).to(plane.dtype)
-            if self._copies is not None:
-                self._copies.make(plane)
-        return planes
-
-
 class CacheManager:
     """Rows for at most `capacity` sessions at once; `totals` are the engine's.
 
@@ -283,13 +252,10 @@ class CacheManager:
         """The reason why so many tokens never fit, or None."""
         if blocks_of(tokens) <= self.most:
             return None
-        needed, budget = (
-            blocks * BLOCK * self._token_bytes / _GIB for blocks in (blocks_of(tokens), self.most)
-        )
+        size, held = tokens * self._token_bytes / _GIB, self.most * BLOCK
         return (
-            f"keys and values of {tokens} tokens, {self._token_bytes} bytes each, take "
-            f"{needed:.3g} GiB in blocks of {BLOCK}, and the engine has {budget:.3g} GiB for them, "
-            f"{self.most * BLOCK} tokens (engine.cache_gib)"
+            f"keys and values of {tokens} tokens take {size:.3g} GiB, and the engine has room for "
+            f"{held} tokens (engine.cache_gib)"
         )
 
     @property
@@ -306,7 +272,7 @@ class CacheManager:
         if table.active.sum() >= self.capacity or not self._make_room(session_id, limit):
             return None
         if limit > self.memory.length:  # doubled, so that copying is amortized
-            self._grow(len(table), _rounded(max(limit, 2 * self.memory.length)))
+            self._grow(len(table), blocks_of(max(limit, 2 * self.memory.length)) * BLOCK)
         if session_id not in table.row_of:
             table.give(self._vacant_row(waiting), session_id)
         return table.row_of[session_id]
@@ -315,8 +281,6 @@ class CacheManager:
         """Whether so many tokens of a session fit beside what others hold or may come to need,
         after the caches of idle ones were dropped where they were in the way."""
         table = self.table
-        if self.capacity * blocks_of(max(limit, self.memory.length)) <= self.most:
-            return True  # even if all rows are full
         own = table.row_of.get(session_id)
         while True:
             blocks = blocks_of(np.where(table.active, table.limit, table.cached))
@@ -359,18 +323,14 @@ class CacheManager:
         if shared >= _LEAST_PREFIX:
             table.join(row, source, shared, self._clock)
 
-    def forget(self, session_id: str) -> None:
-        """Free the session's row; unknown sessions are ignored."""
+    def forget(self, session_id: str, *, wipes: bool = False) -> None:
+        """Free the session's row if it has one; `wipes` sets its keys and values to 0."""
         row = self.table.row_of.get(session_id)
-        if row is not None:
-            self._free(row)
-
-    def wipe(self, session_id: str) -> None:
-        """Free the session's row if it has one, and set its keys and values to 0."""
-        row = self.table.row_of.get(session_id)
-        if row is not None:
+        if row is None:
+            return
+        if wipes:
             self.memory.wipe(row)
-            self._free(row)
+        self._free(row)
 
     def _free(self, row: int) -> None:
         self.table.free(row)
@@ -387,10 +347,7 @@ class CacheManager:
         memory = self.memory
         little = memory.size + others <= self._kept * BLOCK * self._token_bytes
         here = memory.paged and {plane.device for plane in memory.planes} == {device}
-        if here and self._kept and (little or self.sessions):
-            memory.empty()
-        else:
-            memory.clear()
+        memory.clear(keeps=bool(here and self._kept and (little or self.sessions)))
 
     def _grow(self, rows: int, length: int) -> None:
         self.table.grow(rows, length)
@@ -424,7 +381,3 @@ class CacheManager:
             self._grow(min(self.capacity, size), self.memory.length)
             return rows
         return self._evict(np.flatnonzero(~table.active))
-
-
-def _rounded(length: int) -> int:
-    return -(-length // _ROUND_LENGTH) * _ROUND_LENGTH

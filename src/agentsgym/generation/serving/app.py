@@ -19,9 +19,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentsgym.generation.serving.calls import Backend, CallRefused, beside_the_loop
+from agentsgym.generation.serving.calls import Backend, CallRefused, Exchanges, beside_the_loop
 from agentsgym.generation.serving.chat import ChatBody
-from agentsgym.generation.serving.exchanges import Exchanges
 from agentsgym.generation.serving.messages import MessagesBody
 from agentsgym.generation.serving.responses import ResponsesBody
 from agentsgym.generation.serving.wire import Body, CallBody, JsonObject, Reply, to_json

@@ -13,8 +13,7 @@ from torch import nn
 
 from agentsgym.generation.embedded.attention import packed_attention_on
 from agentsgym.generation.embedded.compatibility import narrow_windows, tolerance_of, unpackable
-from agentsgym.generation.embedded.forward import is_of_device
-from agentsgym.generation.embedded.head import head_over
+from agentsgym.generation.embedded.forward import head_over, is_of_device
 from agentsgym.generation.embedded.precision import InFloat32
 from agentsgym.generation.models import UnsupportedModelError
 from agentsgym.training.config import GRPOEnvConfig
