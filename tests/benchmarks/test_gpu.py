@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from helpers import wait_until
-
 pytest.importorskip("trl")
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -23,10 +21,8 @@ print(json.dumps({"device": "x", "cpu_ratio": 3.0, "given": sys.argv[1:]}))
 DYING = 'print(\'{"ratio": 2.0}\'); raise SystemExit("no ratio: other work")'
 LACKING = 'print(\'{"not_run": "vLLM is missing"}\')'
 SLOW = """
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+import time
 print('{"first": 1}', flush=True)
-print("child", child.pid, flush=True)
 time.sleep(600)
 """
 
@@ -47,16 +43,12 @@ def gpu(monkeypatch, tmp_path):
     return module
 
 
-def run(gpu, monkeypatch, out, *names):
-    monkeypatch.setattr(sys, "argv", ["gpu.py", *names, "--device", "cpu", "--out", str(out)])
-    gpu.main()
-
-
 def test_all_parts_become_lines_of_one_table_and_one_file(gpu, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(gpu, "LIMIT", 2.0)
     out = tmp_path / "build" / "gpu.json"
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--device", "cpu", "--out", str(out)])
     with pytest.raises(SystemExit, match="without figures: dying, slow"):
-        run(gpu, monkeypatch, out)
+        gpu.main()
     parts = json.loads(out.read_text())["parts"]
     assert {name: one["status"] for name, one in parts.items()} == {
         "calm": "done",
@@ -77,31 +69,6 @@ def test_all_parts_become_lines_of_one_table_and_one_file(gpu, monkeypatch, tmp_
     assert any("a: ratio" in line and "2.0" in line for line in table)
     assert any("vLLM is missing" in line for line in table)
     assert not any("cpu_ratio" in line for line in table)
-
-
-def test_nothing_that_a_part_started_outlives_it(gpu, monkeypatch, tmp_path):
-    monkeypatch.setattr(gpu, "LIMIT", 2.0)
-    gpu.run_part(gpu.PARTS["slow"], "cpu", tmp_path / "slow.log")
-    (line,) = [t for t in (tmp_path / "slow.log").read_text().splitlines() if "child" in t]
-    wait_until(lambda: not is_running(int(line.split()[1])))
-
-
-def test_a_part_run_later_joins_those_before(gpu, monkeypatch, tmp_path, capsys):
-    out = tmp_path / "gpu.json"
-    run(gpu, monkeypatch, out, "calm")
-    assert "not run" in capsys.readouterr().out
-    run(gpu, monkeypatch, out, "lacking")
-    assert json.loads(out.read_text())["parts"].keys() == {"calm", "lacking"}
-    out.write_text(out.read_text().replace('"on_gpu": false', '"on_gpu": true'))
-    run(gpu, monkeypatch, out, "calm")  # figures of a CPU never stand beside those of a GPU
-    assert json.loads(out.read_text())["parts"].keys() == {"calm"}
-
-
-def is_running(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.parametrize("script", ["generation", "training_step", "memory", "one_gpu", "device"])
@@ -149,6 +116,7 @@ def test_a_part(name, tmp_path):
     assert outcome["figures"].keys() >= REAL[name]
 
 
+@pytest.mark.slow
 def test_a_part_without_vllm_says_so(tmp_path):
     outcome = real_part("one-gpu", tmp_path, AGENTSGYM_VLLM_PYTHON="/no/python")
     assert outcome["status"] == "not run"

@@ -26,6 +26,7 @@ def test_quick_run(script, tmp_path):
     assert any("sampled" in line and "threads" in line for line in before)
 
 
+@pytest.mark.slow
 def test_constrained_turns_are_as_long_as_free_ones_and_scored_as_sampled(tmp_path):
     result = json.loads(quick_run(tmp_path, "constrained.py")[-1])
     assert (result["constrained_tokens"], result["schema_tokens"]) == (2 * 5 * 6, 2 * 2 * 24)
@@ -56,17 +57,20 @@ def test_an_update_with_and_without_shared_prefixes(case, shared, monkeypatch, t
     assert ("ours_over_trl" in result) == (case == "long")
 
 
-def test_a_step_of_storage(tmp_path):
-    step = json.loads(quick_run(tmp_path, "storage.py", "--only", "step")[-1])["step"]
+@pytest.mark.slow
+def test_storage(tmp_path):
+    result = json.loads(quick_run(tmp_path, "storage.py")[-1])
+    step = result["step"]
+    assert result["start"]["rows"] == 2000
     assert 0 < step["cpu_store_seconds"] < step["cpu_seconds"]
     assert 0 < step["cpu_metrics_seconds"] < step["cpu_seconds"]
 
 
-@pytest.mark.slow
-def test_all_of_storage(tmp_path):
-    result = json.loads(quick_run(tmp_path, "storage.py")[-1])
-    assert result["store"]["tokens"] == 16 * 256
-    assert result["start"]["rows"] == 2000
+def test_a_stored_generation(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    figures = importlib.import_module("storage").store(16, 256)
+    assert figures["tokens"] == 16 * 256
+    assert 0 < figures["share_of_7.6B"] < figures["share_of_0.5B"]
 
 
 def test_a_bare_textarena_game(monkeypatch):
@@ -78,11 +82,11 @@ def test_a_bare_textarena_game(monkeypatch):
     assert figures["textarena_GuessTheNumber_ours_per_bare"] > 0
 
 
-def quick_run(cache, script, *arguments):
+def quick_run(cache, script):
     """The lines that a benchmark prints in its quick form."""
     command = [sys.executable, "-W", "ignore", FOLDER / script, "--quick", "--threads", "1"]
     done = subprocess.run(
-        [*command, *arguments],
+        command,
         capture_output=True,
         text=True,
         env=os.environ | {"AGENTSGYM_BENCH_CACHE": str(cache)},

@@ -12,6 +12,7 @@ from agentsgym.generation.embedded import kv_cache
 from agentsgym.generation.embedded.engine import EmbeddedEngine
 from agentsgym.generation.http import Retries
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams
+from agentsgym.types.supports import mask_of
 from family_models import TINY_SHAPE
 
 QUICK = Retries(attempts=6, first_delay=0.05, longest_delay=0.3)
@@ -63,14 +64,17 @@ def assert_exact(
     temperature: float = 1.0,
     tolerance: float = 1e-4,
 ) -> None:
-    """The result's logprobs (and, if greedy, its ids) are those of a plain full forward."""
+    """The result's logprobs (and, if greedy, its ids) are those of a plain full forward, among the
+    ids that its supports name."""
     assert result.error is None, result.error
     ids = torch.tensor(result.token_ids)
-    expected = plain_logprobs(model, context, result.token_ids, temperature or 1.0)
+    table = plain_logprobs(model, context, result.token_ids, temperature or 1.0)
     if temperature == 0:
-        assert expected.argmax(-1).tolist() == ids.tolist()
-    ours = torch.tensor(result.logprobs)
-    torch.testing.assert_close(ours, expected.gather(1, ids[:, None])[:, 0], atol=tolerance, rtol=0)
+        assert table.argmax(-1).tolist() == ids.tolist()
+    expected = table.gather(1, ids[:, None])[:, 0]
+    for place, support in result.supports:
+        expected[place] -= table[place, mask_of(support, table.shape[1])].logsumexp(0)
+    torch.testing.assert_close(torch.tensor(result.logprobs), expected, atol=tolerance, rtol=0)
 
 
 def play(

@@ -109,18 +109,6 @@ def test_a_session_waits_for_room_and_all_are_answered(model: Any, tokenizer: An
     assert engine.stats.extra["evictions"] > 0
 
 
-def test_what_never_fits_is_refused_alone(model: Any, tokenizer: Any) -> None:
-    engine = tight(model, tokenizer, blocks=4)
-    requests = [
-        GenerationRequest("long", [3] * 100, SamplingParams(max_tokens=29)),
-        GenerationRequest("fits", [3] * 100, SamplingParams(max_tokens=28)),
-    ]
-    engine.submit(requests)
-    results = drain(engine)
-    assert "'long': keys and values of 129 tokens" in str(results["long"].error)
-    assert_exact(model, [3] * 100, results["fits"])
-
-
 def test_one_long_session_among_short_ones(tokenizer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """63 sessions of 100 tokens and one of 4,000 hold at most 1.3 times what they use, and give it
     back when the long one ends."""

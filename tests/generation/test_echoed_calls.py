@@ -26,7 +26,8 @@ def server():
 
 
 def histories(call, result="9"):
-    """A call and its result in each API."""
+    """A call and its result in each API, after a system message."""
+    brief = {"role": "system", "content": "Be brief."}
     asked = {"role": "user", "content": "Look."}
     said = {"role": "assistant", "content": None, "tool_calls": [
         {"id": "call00000", "type": "function", "function": {"name": "look", **call}}]}  # fmt: skip
@@ -37,6 +38,7 @@ def histories(call, result="9"):
     return {
         "chat/completions": {
             "messages": [
+                brief,
                 asked,
                 said,
                 {"role": "tool", "tool_call_id": "call00000", "content": result},
@@ -49,6 +51,7 @@ def histories(call, result="9"):
                 {"type": "function_call", "call_id": "call00000", "name": "look", **call},
                 {"type": "function_call_output", "call_id": "call00000", "output": result},
             ],
+            "instructions": "Be brief.",
             "tools": [{"type": "function", **function}],
         },
         "messages": {
@@ -57,6 +60,7 @@ def histories(call, result="9"):
                 {"role": "assistant", "content": [used]},
                 {"role": "user", "content": [read]},
             ],
+            "system": [{"type": "text", "text": "Be brief."}],
             "tools": [{"name": "look", "input_schema": function["parameters"]}],
             "max_tokens": 9,
         },
@@ -73,7 +77,9 @@ def contexts(server, call):
 
 @pytest.mark.parametrize("name", NONE)
 def test_arguments_that_say_nothing_are_none_in_each_api(server, name):
-    assert contexts(server, NONE[name]) == contexts(server, {"arguments": {}})
+    read = contexts(server, NONE[name])
+    assert read == contexts(server, {"arguments": {}}) and len(set(read)) == 1
+    assert "Be brief." in read[0]
 
 
 @pytest.mark.parametrize("arguments", ["[1]", "3", '"x"', "{", '{"a": NaN}', [1], 3])
@@ -112,7 +118,7 @@ def test_an_answer_that_is_sent_back_is_never_refused(server, name):
     said = {}
     for path, request in first.items():
         key = "input" if path == "responses" else "messages"
-        request[key] = request[key][:1]
+        request[key] = request[key][:-2]
         answer = server.post(path, **request)
         assert answer.status_code == 200, answer.text
         said[path] = answer.json()
@@ -136,13 +142,3 @@ def test_an_answer_that_is_sent_back_is_never_refused(server, name):
         answer = server.post(path, **request)
         assert answer.status_code == 200, (path, answer.text[:300])
     assert len({*server.engine.contexts[-3:]}) == 1
-
-
-def test_a_call_that_no_body_could_hold_is_no_call(server):
-    """Its words are the answer."""
-    body = json.dumps({"name": "look", "arguments": {"a": nested(180)}})
-    server.engine.text = f"<tool_call>\n{body}\n</tool_call>{END}"
-    request = histories({})["messages"]
-    request["messages"] = request["messages"][:1]
-    [block] = server.post("messages", **request).json()["content"]
-    assert block["type"] == "text" and body in block["text"]

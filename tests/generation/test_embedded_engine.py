@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from generation_helpers import (
-    END,
     VOCABULARY,
     assert_exact,
     build_model,
@@ -60,13 +59,6 @@ def test_end_of_turn_is_kept_and_stops(model: Any, tokenizer: Any) -> None:
     assert short.finish_reason == "stop"
     assert short.token_ids == long.token_ids[:cut]
     assert len(short.logprobs) == cut
-
-
-def test_end_of_turn_ids_come_from_tokenizer_and_generation_config(tokenizer: Any) -> None:
-    model = build_model()
-    model.generation_config.eos_token_id = [17, 23]
-    engine = EmbeddedEngine(model, tokenizer)
-    assert engine._is_stop.nonzero()[0].tolist() == [END, 17, 23]
 
 
 def test_stop_string_spans_tokens(model: Any, tokenizer: Any) -> None:
@@ -195,22 +187,6 @@ def test_the_same_answer_to_the_same_action_is_read_once(model: Any, tokenizer: 
     # The last sampled token was not yet read; each row reads the last token to sample.
     assert engine.stats.read_tokens - read == 1 + 20 + 3
     assert engine.stats.extra["shared_prefix_tokens"] - shared == 3 * 20
-
-
-def test_the_common_start_of_different_prompts_is_read_once(model: Any, tokenizer: Any) -> None:
-    engine = EmbeddedEngine(model, tokenizer)
-    contexts = {f"s{i}": [3] * 20 + [i] * (i + 1) for i in range(4)}
-    params = SamplingParams(max_tokens=5)
-    engine.submit([GenerationRequest(s, ids, params) for s, ids in contexts.items()])
-    for name, result in drain(engine).items():
-        assert_exact(model, contexts[name], result)
-    assert engine.stats.extra["shared_prefix_tokens"] >= 2 * 20
-
-
-def test_evictions_are_counted(model: Any, tokenizer: Any) -> None:
-    engine = EmbeddedEngine(model, tokenizer, capacity=1)
-    play(engine, sessions=3, turns=2)
-    assert engine.stats.extra["evictions"] > 0
 
 
 def test_new_weights_after_reset(tokenizer: Any) -> None:

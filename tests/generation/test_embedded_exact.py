@@ -81,7 +81,7 @@ def test_storm(model: Any, tokenizer: Any, seed: int, capacity: int, prefill: in
     Storm(engine, model, seed).run(steps=40)
 
 
-KINDS = ["llama", "qwen2", "qwen3", "gemma"]
+KINDS = ["llama", "gemma"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

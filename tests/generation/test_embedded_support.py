@@ -46,21 +46,6 @@ def test_what_cannot_be_sampled_exactly_is_refused(tokenizer: Any, config: Any, 
         EmbeddedEngine(model, tokenizer)
 
 
-def test_unusual_positions_are_found_by_trying(tokenizer: Any) -> None:
-    model = build_model()
-    rotary = model.model.rotary_emb
-    usual = rotary.forward
-
-    def shifted(states: Any, position_ids: Any) -> Any:
-        return usual(states, position_ids - position_ids.min())
-
-    rotary.forward = shifted
-    with pytest.raises(
-        UnsupportedModelError, match=r"other logits with packed attention.*engine.urls"
-    ):
-        EmbeddedEngine(model, tokenizer)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_models_are_compared_in_float32(
     tokenizer: Any, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype

@@ -1,13 +1,13 @@
-"""Passes as CUDA graphs, on a simulated GPU."""
+"""The embedded engine with its CUDA graphs on a simulated GPU."""
 
 import copy
 import gc
 import logging
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from generation_helpers import ask, build_model, drain, play, requests
@@ -15,6 +15,7 @@ from peft import LoraConfig, get_peft_model
 
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.embedded import kv_cache
+from agentsgym.generation.embedded.attention import AttentionGroup, LayerAttention
 from agentsgym.generation.embedded.graphs import Graph, Graphs
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
 from family_models import CHANGES, family_model
@@ -22,35 +23,41 @@ from simgpu import SimGPU  # first: autograd counts devices at the first backwar
 
 PLAIN = {"qwen3_next", "qwen3_5_text", "granitemoehybrid", "lfm2", "falcon_h1", "deepseek_v3"}
 PLAIN |= {"gemma4_text"}
-QUICK = {"llama", "gemma3_text"}
+QUICK = {"llama", "gemma3_text", "gpt_oss"}
 FAMILIES = [
     pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
     for name in sorted(CHANGES.keys() - PLAIN)
 ]
 
 
-def games(model: Any, tokenizer: Any) -> tuple[list[Any], EmbeddedEngine]:
-    engine = EmbeddedEngine(model, tokenizer, capacity=3)
-    played = [
-        play(engine, 4, 3, temperature=temperature, longest=5, prompt=prompt)
+def games(model: Any, tokenizer: Any) -> tuple[list[Any], list[float]]:
+    """Ids and log-probabilities of greedy, sampled and truncated games of several turns, more than
+    there is room for at once; the memory grows."""
+    engine = EmbeddedEngine(model, tokenizer, capacity=2)
+    said: list[tuple[list[int], Any]] = []
+    played: list[Any] = [
+        play(engine, 3, 2, temperature=temperature, longest=4, prompt=prompt,
+             check=lambda context, result: said.append((context, result.logprobs)))
         for temperature, prompt in ((0.0, range(2, 42)), (0.7, ()))
-    ]
+    ]  # fmt: skip
+    assert engine.stats.extra["evictions"] and engine.stats.extra["shared_prefix_tokens"]
     params = SamplingParams(max_tokens=6, top_k=7, top_p=0.9)
     batch = [GenerationRequest(f"t{i}", [9, 8, 7 + i], params, seed=i) for i in range(3)]
     engine.submit(batch)
     results = drain(engine)
-    return [*played, [results[f"t{i}"].token_ids for i in range(3)]], engine
+    played.append([results[f"t{i}"].token_ids for i in range(3)])
+    return played, [logprob for _, own in sorted(said) for logprob in own]
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)
 def test_graphs_sample_what_the_cpu_samples(tokenizer: Any, model_type: str) -> None:
-    """Greedy, sampled and truncated, over several turns. What is captured neither waits, nor
-    copies from the CPU, nor has a shape that depends on numbers: the simulated GPU refuses that."""
+    """What is captured neither waits, nor copies from the CPU, nor has a shape that depends on
+    numbers: the simulated GPU refuses that."""
     model = family_model(model_type)
-    expected, _ = games(model, tokenizer)
+    expected, here = games(model, tokenizer)
     with SimGPU() as gpu:
-        played, _ = games(copy.deepcopy(model).to("cuda"), tokenizer)
-        assert played == expected
+        played, there = games(copy.deepcopy(model).to("cuda"), tokenizer)
+        assert played == expected and there == pytest.approx(here, abs=1e-5)
         assert not gpu.faults
         assert gpu.launches["graph"] > 20
 
@@ -124,16 +131,16 @@ def learned(model: Any, seed: int) -> None:
 def generations(
     model: Any, tokenizer: Any, between: Callable[[Any, int], None], **options: Any
 ) -> tuple[list[Any], list[int], EmbeddedEngine]:
-    """Games of three generations, the number of graphs that were captured until the end of each,
+    """Games of two generations, the number of graphs that were captured until the end of each,
     and the engine."""
     engine = EmbeddedEngine(model, tokenizer, capacity=3, **options)
     played, captures = [], []
-    for number in range(3):
+    for number in range(2):
         if number:
             between(model, number)
             engine.update_weights(WeightUpdate(model, number, Path()))
-        played.append(play(engine, 4, 2, prompt=range(2, 42)))
-        engine.release([f"s{i}" for i in range(4)])
+        played.append(play(engine, 3, 2, longest=5, prompt=range(2, 42)))
+        engine.release([f"s{i}" for i in range(3)])
         captures.append(CAPTURED.total)
     return played, captures, engine
 
@@ -170,14 +177,14 @@ def test_graphs_outlive_updates_in_place(tokenizer: Any, counted: None, kind: st
     model = adapted(build_model()) if kind == "adapter" else build_model()
     there = copy.deepcopy(model)
     expected, _, _ = generations(model, tokenizer, learned, **options)
-    assert expected[0] != expected[2]
+    assert expected[0] != expected[1]
     with SimGPU() as gpu:
         there = there.to("cuda")
         held = gpu.live
         played, captures, engine = generations(there, tokenizer, learned, **options)
         assert played == expected and not gpu.faults
         graphs = engine._graphs._graphs
-        assert captures[0] > 5 and captures[-1] == len(graphs) < 2 * captures[0]
+        assert captures[0] > 3 and captures[-1] == len(graphs) < 2 * captures[0]
         graphs = None
         engine.close()
         del engine
@@ -192,12 +199,9 @@ def moved(model: Any, number: int) -> None:
 
 
 def merged(model: Any, number: int) -> None:
-    """An adapter is merged into its base in place, and taken out again."""
+    """An adapter is merged into its base in place."""
     learned(model, number)
-    if number % 2:
-        model.merge_adapter()
-    else:
-        model.unmerge_adapter()
+    model.merge_adapter()
 
 
 @pytest.mark.parametrize("between", [moved, merged])
@@ -210,7 +214,7 @@ def test_graphs_are_captured_anew_where_weights_are_others(
     with SimGPU() as gpu:
         played, captures, _ = generations(there.to("cuda"), tokenizer, between)
         assert played == expected and not gpu.faults
-    assert all(after > before + 5 for before, after in pairwise(captures))
+    assert captures[1] > captures[0] + 3
 
 
 def test_much_memory_is_given_back_when_no_session_is_left(
@@ -255,3 +259,19 @@ def test_nan_in_a_graph_ends_its_session_alone(tokenizer: Any) -> None:
         engine.reset()
         again = ask(engine, batch[1:])
         assert again["good"].token_ids == results["good"].token_ids
+
+
+@pytest.mark.parametrize("width", [16, 300])
+def test_keys_that_query_heads_share_are_not_copied(width: int) -> None:
+    """Two sessions read after 4,000 tokens, with eight query heads for each of two key heads of 64
+    numbers: eight copies of keys and values would take 62.7 MiB."""
+    with SimGPU() as gpu:
+        device = torch.device("cuda", 0)
+        rows, starts, chunks = np.arange(2), np.full(2, 4000), np.full(2, width)
+        group = AttentionGroup(rows, starts, chunks, 0, 5000, device)
+        keys, values = (torch.zeros(2, 2, 5000, 64, device=device) for _ in range(2))
+        queries = torch.zeros(2 * width, 16, 64, device=device)
+        gpu.reset()
+        before = gpu.live
+        group.attend(queries, keys, values, LayerAttention())
+        assert gpu.peak - before < 16 * 2**20

@@ -1,6 +1,5 @@
 """The table of engines: what the settings choose, and that each entry keeps what it says."""
 
-import dataclasses
 import importlib
 import re
 from pathlib import Path
@@ -9,10 +8,9 @@ import pytest
 from generation_helpers import build_model
 from typing_extensions import get_protocol_members
 
-from agentsgym.generation import EmbeddedEngine, UnsupportedModelError, factory
+from agentsgym.generation import UnsupportedModelError
 from agentsgym.generation.factory import (
     ENGINES,
-    EngineEntry,
     choose,
     make_engine,
     make_trainable,
@@ -87,19 +85,6 @@ def test_an_engine_that_needs_no_weights_loads_none(model, tokenizer):
     server.close()
 
 
-class ToyEngine(EmbeddedEngine):
-    """A new engine: this class and one entry of the table."""
-
-
-def test_a_new_engine_is_one_class_and_one_entry(model, tokenizer, monkeypatch):
-    toy = EngineEntry("toy", f"{__name__}.ToyEngine")
-    monkeypatch.setattr(factory, "ENGINES", {**ENGINES, "toy": toy})
-    parts = EngineParts(model=build_model, tokenizer=lambda: tokenizer)
-    settings = EngineSettings(name="toy", capacity=5)
-    made = make_trainable(settings, parts)
-    assert type(made) is ToyEngine and made.capacity == 5
-
-
 def test_a_refused_model_is_sampled_by_the_plain_engine_unless_a_name_forbids(tokenizer, caplog):
     refused = build_model(attn_implementation="eager")
     refused.config.alibi = True
@@ -113,16 +98,6 @@ def test_a_refused_model_is_sampled_by_the_plain_engine_unless_a_name_forbids(to
     caplog.clear()
     assert isinstance(make_trainable(EngineSettings(name="plain"), parts), PlainEngine)
     assert caplog.messages == []
-
-
-def test_an_entry_that_lies_about_training_is_found_out(model, tokenizer, monkeypatch):
-    lying = dataclasses.replace(ENGINES["chat"], training=True)
-    monkeypatch.setattr(factory, "ENGINES", {"chat": lying})
-    server = ChatServer()
-    settings = EngineSettings(name="chat", urls=[server.url], served_model="m")
-    with pytest.raises(TypeError, match="ChatEngine can't be trained with: it lacks"):
-        make_trainable(settings, EngineParts())
-    server.close()
 
 
 def test_the_documentation_names_every_engine():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from generation_helpers import ask
+from generation_helpers import ask, assert_exact
 
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.plain import PlainEngine
@@ -45,18 +45,6 @@ def model():
     return random_llama(TOKENIZER).eval()
 
 
-def expected(model, result):
-    """The log-probabilities of an answer among its supports, by a full pass."""
-    with torch.no_grad():
-        logits = model(torch.tensor([[*CONTEXT, *result.token_ids]])).logits[0].double()
-    known, values = dict(result.supports), []
-    for k, token in enumerate(result.token_ids):
-        own = logits[len(CONTEXT) + k - 1]
-        among = own[mask_of(known[k], len(own))] if k in known else own
-        values.append(float(own[token] - torch.logsumexp(among, 0)))
-    return values
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_answers_are_those_of_the_grammar_with_their_own_probabilities(model, engine):
     """In a batch with free ones, and the same whatever else is in it."""
@@ -66,7 +54,7 @@ def test_answers_are_those_of_the_grammar_with_their_own_probabilities(model, en
     results = ask(made, batch)
     for one in batch:
         result = results[one.session_id]
-        assert result.logprobs == pytest.approx(expected(model, result), abs=1e-4)
+        assert_exact(model, CONTEXT, result)
         assert result.supports.fits(np.array(result.token_ids))
         if one.choices is None:
             assert not len(result.supports)

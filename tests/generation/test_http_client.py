@@ -1,8 +1,6 @@
 """Answers of HTTP servers, byte by byte: one clear error for what is none; and what is sent."""
 
 import asyncio
-import ssl
-import subprocess
 from contextlib import suppress
 
 import pytest
@@ -105,12 +103,6 @@ def test_an_answer_that_comes_too_late_is_nobody_elses(ask):
     assert ask(OK + b"Content-Length: 1\r\n\r\n2") == 2
 
 
-def test_credentials_in_a_url_are_sent_as_such(client, loop, server):
-    server.answers = [ONE]
-    loop.run(client.get(f"http://me:p%40ss@127.0.0.1:{server.port}/x", 5.0))
-    assert "Authorization: Basic bWU6cEBzcw==\r\n" in server.received[0]
-
-
 @pytest.mark.parametrize("url", ["ftp://a/", "http://", "a.b/c", "http://[/"])
 def test_what_is_no_url_is_an_error(client, loop, url):
     with pytest.raises(Unreachable):
@@ -123,28 +115,3 @@ def test_no_key_writes_headers_of_its_own(loop, server):
     with pytest.raises(Unreachable) as caught:
         loop.run(client.get(server.url, 5.0))
     assert "k3y" not in str(caught.value) and not server.received
-
-
-@pytest.fixture
-def certificate(tmp_path):
-    """Files of a certificate for 127.0.0.1, signed by itself, and its key."""
-    files = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=test -addext"
-    command = [*command.split(), "subjectAltName=IP:127.0.0.1"]
-    command += ["-out", str(files[0]), "-keyout", str(files[1])]
-    try:
-        subprocess.run(command, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("there is no openssl")
-    return files
-
-
-def test_https_asks_only_a_server_whose_certificate_is_trusted(client, loop, certificate):
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
-    server = ByteServer(context)
-    server.answers = [ONE]
-    with pytest.raises(Unreachable, match="certificate verify failed"):
-        loop.run(client.get(server.url, 5.0))
-    assert not server.received
-    server.close()

@@ -29,14 +29,6 @@ def test_samples_what_the_embedded_engine_samples(model: Any, tokenizer: Any) ->
     assert ours == play(one_by_one, sessions=6, turns=3)
 
 
-def test_reading_without_a_cache_is_exact(model: Any, tokenizer: Any) -> None:
-    engine = PlainEngine(model, tokenizer)
-    engine.cached = False
-    engine.reset()
-    played = play(engine, sessions=4, turns=2, longest=4, check=partial(assert_exact, model))
-    assert played == play(PlainEngine(model, tokenizer), sessions=4, turns=2, longest=4)
-
-
 def test_a_model_whose_cache_is_not_exact_reads_without_it(tokenizer: Any) -> None:
     model = build_model()
     forward = model.model.forward

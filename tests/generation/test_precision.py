@@ -109,17 +109,6 @@ def test_auto_is_bfloat16_on_a_cpu_that_multiplies_it(monkeypatch, avx, amx, exp
     assert resolve_dtype("auto", "cpu") == expected
 
 
-@pytest.mark.parametrize(("native", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
-def test_auto_on_a_gpu_asks_for_native_bfloat16(monkeypatch, native, expected):
-    calls = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(
-        torch.cuda, "is_bf16_supported", lambda emulation=True: calls.append(emulation) or native
-    )
-    assert resolve_dtype() == expected
-    assert calls == [False]
-
-
 def test_float16_is_for_gpus_and_what_is_unknown_is_refused():
     assert resolve_dtype("float16", "cuda") == torch.float16
     for name, words in (("float16", "needs a GPU"), ("fp8", "one of auto, float32")):

@@ -13,18 +13,17 @@ import numpy as np
 import openai
 import pytest
 import torch
-from generation_helpers import QUICK, ask, assert_exact, requests
+from generation_helpers import ask, assert_exact, requests
 
 from agentsgym.child_process import free_ports
 from agentsgym.generation.http import Retries
-from agentsgym.generation.vllm import VLLMEngine
 from agentsgym.generation.vllm.weights import WeightSyncError
 from agentsgym.tokens import codec_for
 from agentsgym.tokens.grammars import Grammar, grammar_of
 from agentsgym.types import GenerationRequest, Message, ModelCall, WeightUpdate
 from agentsgym.types.choices import Choices
 from agentsgym.types.requests import is_context_overflow
-from agentsgym.types.supports import Supports, mask_of
+from agentsgym.types.supports import Supports
 from helpers import CHATML, build_tokenizer, random_llama, wait_until
 from serve_process import Served, ServeProcess
 
@@ -61,19 +60,6 @@ def served(folder):
     one.close()
 
 
-@pytest.fixture
-def connect(tokenizer):
-    made = []
-
-    def start(served, **options):
-        made.append(VLLMEngine(served.url, tokenizer, **({"retries": QUICK} | options)))
-        return made[-1]
-
-    yield start
-    for engine in made:
-        engine.close()
-
-
 def test_answers_that_are_chosen_on_a_server_say_from_what(served, connect, model):
     engine = connect(served)
     choices = Choices.of([(40, 41, 2), (40, 42, 43, 2), (50, 2)])
@@ -82,14 +68,7 @@ def test_answers_that_are_chosen_on_a_server_say_from_what(served, connect, mode
     for one in batch:
         result = results[one.session_id]
         assert result.finish_reason == "stop" and result.supports.fits(np.array(result.token_ids))
-        ids = [*one.token_ids, *result.token_ids]
-        logits = model(torch.tensor([ids])).logits[0].detach()
-        for place, options in result.supports:
-            own = logits[len(one.token_ids) + place - 1, torch.from_numpy(options).long()]
-            number = options.tolist().index(result.token_ids[place])
-            assert result.logprobs[place] == pytest.approx(
-                float(own.log_softmax(-1)[number]), abs=1e-4
-            )
+        assert_exact(model, one.token_ids, result)
         assert result.supports.between(0, 1) == Supports.of([(0, [40, 50])])
     assert {results[one.session_id].token_ids[0] for one in batch} == {40, 50}
     whole = replace(batch[0], choices=Choices.of([(40, 2), (50, 2)], whole=True))
@@ -109,12 +88,7 @@ def test_a_grammar_holds_answers_on_a_server_and_those_of_its_clients(served, co
     for name, result in ask(engine, batch).items():
         assert json.loads(engine.tokenizer.decode(result.token_ids[:-1])) in form["enum"]
         (one,) = (one for one in batch if one.session_id == name)
-        logits = model(torch.tensor([[*one.token_ids, *result.token_ids]])).logits[0].detach()
-        for place, ids in result.supports:
-            own = logits[len(one.token_ids) + place - 1].double()
-            among = own[mask_of(ids, len(own))]
-            logp = float(own[result.token_ids[place]] - among.logsumexp(0))
-            assert result.logprobs[place] == pytest.approx(logp, abs=1e-4)
+        assert_exact(model, one.token_ids, result)
     (refused,) = ask(engine, [replace(batch[0], choices=Grammar("start: ("))]).values()
     assert "cannot be granted" in refused.error
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key="any")
@@ -202,14 +176,9 @@ def test_versions_of_an_adapter_are_sampled_side_by_side(serve, connect, model, 
 
 REFUSED = {
     "an unknown model": ({"model": "x"}, 404, "there is no model 'x'; there is m"),
-    "no ids": ({"prompt": []}, 400, "prompt: List should have at least 1 item"),
-    "a text": ({"prompt": "hello"}, 400, "prompt: Input should be a valid list"),
     "an id below zero": ({"prompt": [-1]}, 400, "prompt.0: Input should be greater"),
     "an id of no token": ({"prompt": [5, 2**30]}, 400, "is outside the vocabulary"),
     "a long context": ({"prompt": [5] * 400}, 400, "leaves no room in the model's 400"),
-    "no tokens": ({"max_tokens": 0}, 400, "max_tokens: Input should be greater"),
-    "a cold temperature": ({"temperature": -1}, 400, "temperature: Input should be greater"),
-    "no nucleus": ({"top_p": 0.0}, 400, "top_p"),
     "answers that begin each other": (
         {"allowed_answers": [[5], [5, 6]]},
         400,
@@ -217,7 +186,6 @@ REFUSED = {
     ),
     "several answers": ({"n": 2}, 400, "n is not offered here"),
     "an empty stop": ({"stop": [""]}, 400, "stop strings must not be empty"),
-    "a huge seed": ({"seed": 2**70}, 400, "seed: Input should be"),
 }
 
 
@@ -252,10 +220,8 @@ def test_bodies_that_are_no_json_and_other_routes_are_refused(served):
 
 PATHS = {
     "a long path": "/" + "x" * 100_000,
-    "a long name in a path": "/tmp/" + "x" * 3000,
     "a path below a file": f"{__file__}/x",
     "no character": "/\0",
-    "nothing": "",
 }
 
 

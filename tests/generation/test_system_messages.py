@@ -16,9 +16,7 @@ TALK = [
     ("user", "How old are you?"),
     ("system", "Rule four."),
 ]
-EXACT = ["qwen2_5", "llama3_1", "gemma4"]
-STRICT = ["qwen3_5_think", "qwen3_8", "gemma", "gemma3", "cohere", "cohere2", "gptoss", "qwen3_vl",
-          "deepseekv3", "deepseek_r1_distill"]  # fmt: skip
+NAMES = ["qwen2_5", "llama3_1", "qwen3_5_think", "gemma", "gemma3", "cohere", "gptoss"]
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def bodies(talk):
     }
 
 
-@pytest.mark.parametrize("name", EXACT + STRICT)
+@pytest.mark.parametrize("name", NAMES)
 def test_each_api_shows_the_model_every_message_in_its_order(serve, name):
     server = serve(name)
     for path, body in bodies(TALK).items():
@@ -58,29 +56,6 @@ def test_each_api_shows_the_model_every_message_in_its_order(serve, name):
     context = server.engine.contexts[0]
     places = [context.find(text) for _, text in TALK]
     assert -1 not in places and places == sorted(places)
-
-
-@pytest.mark.parametrize("name", EXACT + STRICT)
-def test_a_later_system_message_without_one_at_the_beginning(serve, name):
-    server = serve(name)
-    talk = [("user", "Hello."), ("system", "Rule one.")]
-    for path, body in bodies(talk).items():
-        assert server.post(path, **body).status_code == 200
-    for context in server.engine.contexts:
-        assert 0 < context.find("Hello.") < context.find("Rule one.")
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_a_template_that_takes_them_anywhere_gets_them_as_they_are(serve, name):
-    server = serve(name)
-    server.post("chat/completions", messages=as_messages(TALK))
-    tokenizer = server.engine.tokenizer
-    roles = [("system" if role == "developer" else role, text) for role, text in TALK]
-    assert server.engine.contexts == [
-        tokenizer.apply_chat_template(
-            as_messages(roles), tokenize=False, add_generation_prompt=True
-        )
-    ]
 
 
 def test_what_qwen3_5_and_gemma_3_get(serve):
@@ -115,14 +90,6 @@ def test_what_qwen3_5_and_gemma_3_get(serve):
                 as_messages(talk), tokenize=False, add_generation_prompt=True
             )
         ]
-
-
-@pytest.mark.parametrize("name", ["gemma3", "qwen3_5_think", "cohere"])
-def test_a_conversation_of_a_system_message_alone_asks_what_it_says(serve, name):
-    server = serve(name)
-    for path, body in bodies([("system", "Count to three.")]).items():
-        assert server.post(path, **body).status_code == 200
-    assert all("Count to three." in context for context in server.engine.contexts)
 
 
 def test_what_no_folding_helps_is_refused_with_the_message_and_the_setting(serve):

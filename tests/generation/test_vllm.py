@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from generation_helpers import QUICK, ask, assert_exact, plain_logprobs, requests
+from generation_helpers import QUICK, ask, assert_exact, requests
 
 from agentsgym.generation import EngineUnavailable
 from agentsgym.generation.vllm import VLLMEngine
@@ -17,7 +17,6 @@ from agentsgym.tokens.grammars import Grammar
 from agentsgym.types import GenerationRequest, GenerationResult, SamplingParams, WeightUpdate
 from agentsgym.types.choices import Choices
 from agentsgym.types.requests import is_context_overflow
-from agentsgym.types.supports import mask_of
 from helpers import random_llama
 
 
@@ -64,12 +63,7 @@ def test_listed_answers_are_chosen_among_what_may_come_next(serve, connect, mode
         first = {4: (5, 8), 7: (7,)}[result.token_ids[0]]
         assert [ids.tolist() for _, ids in result.supports][:2] == [[4, 7], list(first)]
         assert result.supports.fits(np.array(result.token_ids))
-        table = plain_logprobs(model, request.token_ids, result.token_ids, 2.0)
-        own = [
-            float(row[token] - row[mask_of(ids, len(row))].logsumexp(0))
-            for row, token, (_, ids) in zip(table, result.token_ids, result.supports, strict=True)
-        ]
-        assert result.logprobs == pytest.approx(own, abs=1e-4)
+        assert_exact(model, request.token_ids, result, temperature=2.0)
         whole = result.token_ids in LISTED
         assert result.finish_reason == ("stop" if whole else "length")
     assert results["s0"].logprobs == (0.0, 0.0, 0.0)

@@ -44,11 +44,6 @@ def test_servers_in_bfloat16_get_bfloat16_but_for_vectors_and_routers(tmp_path):
         assert torch.equal(tensor, whole[name].to(tensor.dtype)), name
 
 
-def test_the_files_are_no_wider_than_the_model(model, tmp_path):
-    save(copy.deepcopy(model).bfloat16(), tmp_path, dtype=torch.float32)
-    assert {tensor.dtype for tensor in stored(tmp_path).values()} == {torch.bfloat16}
-
-
 def test_state_matrices_of_mamba_stay_in_float32(tmp_path):
     save(family_model("granitemoehybrid"), tmp_path, dtype=torch.bfloat16)
     kept = {name for name, tensor in stored(tmp_path).items() if tensor.dtype == torch.float32}

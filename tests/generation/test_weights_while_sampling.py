@@ -168,20 +168,6 @@ def test_a_server_that_failed_to_load_is_of_no_version(serve, connect, beside, c
     assert "weights" in ask(other, requests(1))["s0"].error
 
 
-def test_a_server_that_lacks_an_adapter_gets_it_from_any_process(serve, connect, beside) -> None:
-    servers = serve(), serve()
-    learner = connect(*servers)
-    other = beside(learner)
-    learner.load(adapter(1))
-    servers[0].die()
-    learner.load(adapter(2))
-    servers[0].start()
-    servers[0].served.clear()
-    other.adopt(learner.weights)
-    assert {result.policy_version for result in ask(other, requests(4)).values()} == {2}
-    assert {name for name, _ in servers[0].served} <= {"run-v2"}
-
-
 def test_a_server_that_was_left_out_is_used_again_by_all_processes(
     serve, connect, beside, checkpoints, caplog
 ) -> None:
@@ -240,17 +226,3 @@ def test_a_learner_that_ends_while_a_server_finishes_its_requests_resumes_it(
     wait_until(lambda: not server.is_paused)
     assert not server.loaded
     loading.join()
-
-
-def test_processes_that_load_no_weights_wait_for_the_one_that_paused_a_server(
-    serve, connect, beside, checkpoints
-) -> None:
-    server = serve(follow=True, load_seconds=SECONDS)
-    learner = connect(server)
-    loading = in_a_thread(learner.load, checkpoints[1][1])
-    wait_until(lambda: server.is_paused)
-    batch, other = requests(1), beside(learner)
-    assert server.loaded and not server.is_paused
-    loading.join()
-    other.adopt(learner.weights)
-    assert_exact(checkpoints[1][0], batch[0].token_ids, ask(other, batch)["s0"])

@@ -108,18 +108,6 @@ def test_a_training_whose_server_is_taken_over_ends(connect, learned, tmp_path):
     assert_samples(second, learned[0])
 
 
-def test_a_training_that_would_load_weights_into_a_taken_server_ends_at_once(
-    connect, learned, tmp_path, monkeypatch
-):
-    """It had the server, so it does not wait whether the other training still runs."""
-    first = connect()
-    load(first, learned[0], tmp_path / "walnut")
-    load(connect(take_over=True), learned[1], tmp_path / "hazel")
-    monkeypatch.setattr(holding, "BEAT_SECONDS", 600.0)
-    with pytest.raises(ServerHeld, match="hazel"):
-        load(first, learned[0], tmp_path / "walnut", version=1)
-
-
 def test_a_taken_server_stays_taken_if_its_holder_renewed_its_mark_at_that_moment(
     connect, server, learned, tmp_path
 ):
@@ -216,20 +204,6 @@ def test_adapters_want_the_weights_that_the_server_was_started_with(
     adapted = peft.get_peft_model(copy.deepcopy(learned[1]), config)
     with pytest.raises(WeightSyncError, match=r"has the weights of .*walnut.*start it again"):
         load(second, adapted, tmp_path / "hazel")
-
-
-@pytest.mark.usefixtures("hasty")
-def test_trainings_of_adapters_share_no_server_either(connect, learned, tmp_path):
-    config = peft.LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"])
-    adapted = peft.get_peft_model(copy.deepcopy(learned[1]), config)
-    first = connect()
-    load(first, adapted, tmp_path / "walnut")
-    with pytest.raises(ServerHeld, match="walnut"):
-        connect()
-    other = connect(take_over=True)
-    load(other, learned[0], tmp_path / "hazel")
-    with pytest.raises(ServerHeld, match="hazel"):
-        ask(first, requests(3))
 
 
 def test_a_training_gives_its_weights_again_to_a_server_that_lost_them(

@@ -228,23 +228,6 @@ def test_listed_actions_are_exact(engine, model_dir, chat_tokenizer, tmp_path):
     assert {"a", "a1", "b"} < said <= {"a", "a1", "a12", "say 3", "say 30", "b"}
 
 
-def test_generation_ahead_is_at_most_one_version_behind(
-    engine, model_dir, chat_tokenizer, tmp_path
-):
-    watch = Watch()
-    trainer = watch.trainer = make_trainer(
-        model_dir, chat_tokenizer, engine, watch, tmp_path, max_staleness=1
-    )
-    trainer.train()
-    assert watch.versions[0] == {0} and watch.errors == []
-    for step, versions in enumerate(watch.versions[1:], 1):
-        assert versions <= {step - 1, step}  # the newer one where learning was faster
-    log = [entry for entry in trainer.state.log_history if "reward" in entry]
-    assert all(0 <= entry["staleness"] <= 1 for entry in log)
-    assert abs(log[0]["sampler/ratio"] - 1) < 1e-3
-    assert all(abs(entry["sampler/ratio"] - 1) > 1e-4 for entry in log if entry["staleness"])
-
-
 def test_a_server_dies_in_the_middle(servers, mortal, model_dir, chat_tokenizer, tmp_path):
     urls = [servers[0].url, mortal.url]
     engine = VLLMEngine(urls, chat_tokenizer, retries=Retries(8, 0.2, 2.0))

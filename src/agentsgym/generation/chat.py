@@ -25,6 +25,8 @@ from agentsgym.types.text import mask_secrets
 DEFAULT_CAPACITY = 16
 _PROBE_SECONDS = 30.0
 _LONGEST_TEXT = 1_000_000  # characters of an answer
+_HINTS = dict.fromkeys((401, 403), " (is the key right? key_env names its variable)")
+_HINTS[404] = " (are URL and model right?)"
 
 
 class EndpointError(RuntimeError):
@@ -127,7 +129,8 @@ class ChatEngine(RemoteEngine):
                 f"{error.url} gave no answer (attempts: {tries}); the last: {error.reason}"
             ) from None
         except Refused as error:
-            raise EndpointError(f"{error}{_hint(error)}") from None
+            hint = _HINTS.get(error.status or 0, "")
+            raise EndpointError(f"{error}{hint}") from None
 
     def _body(
         self, messages: Sequence[Message], sampling: SamplingParams, seed: int
@@ -183,9 +186,3 @@ def completions_url(url: str) -> str:
     if not path.endswith("/chat/completions"):
         path = f"{path or '/v1'}/chat/completions"
     return urlunsplit(parts._replace(path=path))
-
-
-def _hint(error: Refused) -> str:
-    if error.status in (401, 403):
-        return " (is the key right? key_env names its variable)"
-    return " (are URL and model right?)" if error.status == 404 else ""

@@ -101,7 +101,11 @@ class JsonClient:
 
         `timeout` limits the whole exchange, in seconds. Raises Unreachable or Refused.
         """
-        return await self._exchange("POST", url, _written(body), timeout)
+        try:
+            data = to_json(body)
+        except ValueError:  # half a surrogate pair; JSON can spell it
+            data = json.dumps(body).encode()
+        return await self._exchange("POST", url, data, timeout)
 
     async def get(self, url: str, timeout: float) -> Any:
         """As `post`, without a body."""
@@ -139,17 +143,14 @@ class JsonClient:
         return _read(url, answer.status, answer.headers, bytes(body))
 
 
-def _written(body: Mapping[str, Any]) -> bytes:
-    """A body as JSON."""
-    try:
-        return to_json(body)
-    except ValueError:  # half a surrogate pair; JSON can spell it
-        return json.dumps(body).encode()
-
-
 def _read(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Any:
     if status in _REDIRECTS:
-        raise Refused(url, _redirected(status, headers.get("location", "nowhere")), status)
+        target = headers.get("location", "nowhere")[:_SHOWN]
+        reason = (
+            f"HTTP {status}: the server sends us to {target}; redirects are not followed, since "
+            "they would hand over the conversation: give that address if you trust it"
+        )
+        raise Refused(url, reason, status)
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding not in ("identity", ""):
         reason = f"its body is encoded as {encoding!r}; we asked for none"
@@ -160,13 +161,6 @@ def _read(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Any
             raise Unreachable(url, reason, status, _seconds(headers.get("retry-after")))
         raise Refused(url, reason, status)
     return _parsed(body)
-
-
-def _redirected(status: int, target: str) -> str:
-    return (
-        f"HTTP {status}: the server sends us to {target[:_SHOWN]}; redirects are not "
-        "followed, since they would hand over the conversation: give that address if you trust it"
-    )
 
 
 def _parsed(body: bytes) -> Any:

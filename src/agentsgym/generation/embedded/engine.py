@@ -30,6 +30,7 @@ from agentsgym.generation.sampling import sample
 from agentsgym.generation.settings import EngineParts, EngineSettings
 from agentsgym.types import GenerationRequest
 from agentsgym.types.choices import Answers, Choices, Trie, trie_of
+from agentsgym.types.requests import context_overflow
 from agentsgym.types.rows import Ints
 from agentsgym.types.supports import Ids, Supports, is_wide
 
@@ -51,7 +52,7 @@ class EmbeddedEngine(InProcessEngine):
     """
 
     max_prefill_tokens = 2048
-    chooses_whole = True
+    chooses_whole = True  # among whole answers
 
     def __init__(
         self, model: Any, tokenizer: Any, *, cache_gib: float | None = None, **options: Any
@@ -93,10 +94,14 @@ class EmbeddedEngine(InProcessEngine):
         return problem or self._caches.too_long(self._bounded(len(context) + max_tokens))
 
     def _unsampled(self, request: GenerationRequest, choices: Answers) -> str | None:
-        problem = super()._unsampled(request, choices)
-        if problem or not isinstance(choices, Choices) or not choices.whole:
-            return problem
-        return self._caches.too_long(len(request.token_ids) + slots(choices))
+        if not isinstance(choices, Choices) or not choices.whole:
+            return None
+        if request.sampling.truncates:
+            return "top_p and top_k cut no whole answers; leave them off"
+        context = len(request.token_ids)
+        if self._positions is not None and context + choices.longest > self._positions:
+            return context_overflow(context, self._positions)
+        return self._caches.too_long(context + slots(choices))
 
     def release(self, session_ids: Sequence[str]) -> None:
         """Drop sessions and their unread results. Without any session, memory is freed; on a GPU

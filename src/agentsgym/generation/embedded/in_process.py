@@ -48,8 +48,6 @@ class InProcessEngine(ABC):
 
     can_generate_ahead = False
     records_supports = True
-    chooses_whole = False
-    """Whether it samples among whole answers."""
     _skips = True
     """Whether what is forced needs no pass of its own: the next one reads several tokens."""
 
@@ -228,14 +226,8 @@ class InProcessEngine(ABC):
 
     def _unsampled(self, request: GenerationRequest, choices: Answers) -> str | None:
         """The reason why no answer can be chosen, or None."""
-        if not choices.whole:
-            return None
-        if not self.chooses_whole:
+        if choices.whole:
             return f"{type(self).__name__} does not choose among whole answers"
-        if request.sampling.truncates:
-            return "top_p and top_k cut no whole answers; leave them off"
-        if self._bounded(needed := len(request.token_ids) + choices.longest) < needed:
-            return context_overflow(len(request.token_ids), self._positions or 0)
         return None
 
     def _problem(self, context: Ints, max_tokens: int) -> str | None:
@@ -328,8 +320,7 @@ class InProcessEngine(ABC):
                 failed[k] = bool(walk.error)
         full = table.known[rows] >= table.limit[rows]
         for i in np.flatnonzero(stopped | full | failed):
-            session_id = table.sessions[rows[i]]
-            assert session_id is not None
+            session_id = table.sessions[rows[i]] or ""
             if failed[i]:
                 walk = self._walks.get(session_id)
                 error = walk.error if walk is not None else ""

@@ -17,10 +17,7 @@ from operator import attrgetter
 from agentsgym.generation.http import HttpError, JsonClient, Refused, Unreachable, printable
 from agentsgym.generation.models import EngineUnavailable
 from agentsgym.generation.vllm.holding import Holder, VLLMServer
-from agentsgym.generation.vllm.protocol import (
-    check_sampling,
-    served_models,
-)
+from agentsgym.generation.vllm.protocol import check_sampling, served_models
 from agentsgym.generation.vllm.weights import (
     UNKNOWN,
     ServerMark,

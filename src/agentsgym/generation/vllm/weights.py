@@ -121,7 +121,10 @@ async def command(client: JsonClient, url: str, path: str, **body: Any) -> None:
     except HttpError as error:
         if error.status is None:
             raise
-        raise WeightSyncError(_no_checkpoints(url, error)) from None
+        raise WeightSyncError(
+            f"{url} did not replace its full weights ({error.reason}): that needs vLLM 0.31 with "
+            "VLLM_SERVER_DEV_MODE=1; see the server's log, or train a LoRA adapter (peft_config)"
+        ) from None
 
 
 async def load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
@@ -134,19 +137,8 @@ async def load_adapter(client: JsonClient, url: str, weights: Weights) -> None:
     except Refused as error:
         # Another process of the run may have loaded it in the meantime.
         if weights.model not in await served_models(client, url):
-            raise WeightSyncError(_no_adapters(url, error)) from None
-
-
-def _no_adapters(url: str, error: HttpError) -> str:
-    return (
-        f"{url} did not load the LoRA adapter ({error.reason}): that needs vLLM with "
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and a high enough --max-lora-rank, on a "
-        "machine that can read the directory"
-    )
-
-
-def _no_checkpoints(url: str, error: HttpError) -> str:
-    return (
-        f"{url} did not replace its full weights ({error.reason}): that needs vLLM 0.31 with "
-        "VLLM_SERVER_DEV_MODE=1; see the server's log, or train a LoRA adapter (peft_config)"
-    )
+            raise WeightSyncError(
+                f"{url} did not load the LoRA adapter ({error.reason}): that needs vLLM with "
+                "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and a high enough "
+                "--max-lora-rank, on a machine that can read the directory"
+            ) from None
