@@ -13,11 +13,13 @@ from agentsgym import RolloutBatch
 from agentsgym.credit import (
     ESTIMATORS,
     Estimator,
+    StepAdvantages,
     advantages,
     check_estimator,
     concatenate,
     credit_steps,
     table_of,
+    to_tokens,
 )
 from agentsgym.credit.estimators.trial_cv import action_luck, luck_of, trial_cv
 from agentsgym.credit.table import objects
@@ -524,6 +526,22 @@ def test_credit_carries_the_keys_of_its_steps():
     assert steps.by_rollout()[0, 0] == {(0, 0): 0.0, (0, 1): -0.5}
     assert steps.by_rollout()[1, 2] == {(0, 0): -4.0, (0, 1): -1.0}
     assert set(steps.by_rollout()) == {(r.group, r.index) for r in PLAYED}
+
+
+@pytest.mark.parametrize("name", OF_STEPS)
+def test_rows_find_their_steps_in_any_order(name):
+    """Neither the order of the steps nor that of the rollouts nor that of the rows matters."""
+    played = [
+        rollout(g, i, [float(g + i), 1.0 / (1 + i)], [2.0 * i]) for g in (0, 1) for i in (0, 1)
+    ]
+    rows = [row for one in played for row in one.rows]
+    expected = to_tokens(rows, credit_steps(table_of(played), name))
+    steps = credit_steps(table_of([played[k] for k in (2, 0, 3, 1)]), name)
+    mixed = np.random.default_rng(0).permutation(len(steps.value))
+    steps = StepAdvantages(*(getattr(steps, column)[mixed] for column in StepAdvantages.__slots__))
+    per_token = to_tokens(rows[::-1], steps)[::-1]
+    assert [a.tolist() for a in per_token] == [a.tolist() for a in expected]
+    assert any(a.any() for a in per_token)
 
 
 def test_a_rollout_that_stands_twice_is_refused():

@@ -115,17 +115,6 @@ def test_an_evaluation_samples_from_the_current_weights(ahead, chat_tokenizer):
     assert all(r.task_data["seed"] < 100 for r in trainer.played.rollouts())
 
 
-def test_groups_without_signal_are_replaced_by_others(ahead):
-    trainer = ahead(
-        max_staleness=1, zero_signal_groups="resample", max_resample_rounds=1, max_steps=3
-    )
-    trainer.train()
-    for rollouts in trainer.played.steps().values():
-        groups = [rollouts[:4], rollouts[4:]]
-        assert all(len({r.group for r in group}) == 1 for group in groups)
-        assert all(len({r.task_data["seed"] for r in group}) == 1 for group in groups)
-
-
 def test_a_resumed_run_goes_on_with_the_generation_of_its_step(ahead, tmp_path):
     """No task is lost, however far ahead it plays now."""
     saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 4}

@@ -178,14 +178,6 @@ def test_a_streamed_training_set_is_read_as_far_as_training_needs(make_trainer, 
     assert trained_on(trainer) == [[0] * 4 + [1] * 4, [2] * 4 + [3] * 4, [0] * 4 + [1] * 4]
 
 
-def test_resuming_on_a_stream_equals_no_interruption(make_trainer, twice, env):
-    def make(**options):
-        return make_trainer(env, dataset=streamed(digits(*range(4))), **options)
-
-    whole, resumed = map(trained_on, twice(4, make, max_steps=6, num_iterations=2))
-    assert len(whole) == 3 and resumed == whole[2:]
-
-
 @pytest.mark.parametrize(
     ("rows", "steps", "words"),
     [

@@ -98,18 +98,6 @@ def test_an_evaluation_in_which_everything_failed_does_not_end_training(
     assert "this task cannot be set up" in caplog.text
 
 
-def test_a_sink_that_fails_ends_training_and_keeps_the_checkpoint(make_trainer, tmp_path):
-    def sink(rollouts, info):
-        if info["step"] == 3:
-            raise OSError(28, "No space left on device")
-
-    trainer = make_trainer(max_steps=6, save_strategy="steps", save_steps=2, sink=sink)
-    with pytest.raises(OSError, match="No space left"):
-        trainer.train()
-    assert trainer.state.global_step == 3
-    assert (tmp_path / "out" / "checkpoint-2").is_dir()
-
-
 def test_a_generation_of_malformed_actions_is_warned_of_once(make_trainer, chat_tokenizer, caplog):
     class Strict(DigitEnv):
         def _step_episode(self, session_id, state, action):

@@ -9,17 +9,6 @@ from agentsgym.training import GRPOEnvTrainer
 from family_models import family_model
 
 
-def rollouts_of(trainer):
-    trainer.model.train()
-    return trainer._prepare_inputs([])["rollouts"]
-
-
-def test_the_token_cap_of_an_action(make_trainer):
-    trainer = make_trainer(max_action_tokens=2)
-    spans = [span for r in rollouts_of(trainer) for row in r.rows for span in row.spans]
-    assert max(span.length for span in spans) == 2
-
-
 def test_the_order_of_tasks_is_drawn_from_data_seed(make_trainer):
     def order(**options):
         return make_trainer(**options).tasks.generation(0)

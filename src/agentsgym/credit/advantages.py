@@ -1,13 +1,15 @@
 """From rollouts to one advantage per token: the public entry of credit assignment."""
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from agentsgym.credit.estimator import Estimator, check_options
+from agentsgym.credit.estimator import Estimator
 from agentsgym.credit.estimators import ESTIMATORS
 from agentsgym.credit.table import StepTable, table_of
 from agentsgym.types import ImportRefused, RolloutBatch, Row, import_path
@@ -135,7 +137,27 @@ def _takes_a_table(function: Any) -> bool:
     return len([one for one in parameters if one.kind is not one.KEYWORD_ONLY]) == 1
 
 
+# A discount above 1 would give distant rewards more weight than near ones.
+_DISCOUNTS = ("gamma", "trial_gamma", "lam")
+
+
 def check_estimator(name: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown estimator, an option that it does not take, or a value that
-    is not allowed."""
-    check_options(find_estimator(name), options)
+    """Raise ValueError for an unknown estimator, an option that it does not take, or a numeric
+    option whose value is not a number, not finite, or (for a discount) outside [0, 1]."""
+    estimator = find_estimator(name)
+    allowed = estimator.options
+    parameters = inspect.signature(estimator.assign).parameters
+    for option, value in options.items():
+        if option not in allowed:
+            hint = "; an option is a keyword-only argument" if option in parameters else ""
+            raise ValueError(
+                f"estimator {name!r} takes no option {option!r}; "
+                f"it takes {', '.join(allowed) or 'none'}{hint}"
+            )
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if number and not math.isfinite(value):
+            raise ValueError(f"option {option!r} of {name!r} must be finite, got {value}")
+        if parameters[option].annotation is float and not number:
+            raise ValueError(f"option {option!r} of {name!r} must be a number, got {value!r}")
+        if option in _DISCOUNTS and number and not 0 <= value <= 1:
+            raise ValueError(f"option {option!r} of {name!r} must be in [0, 1], got {value}")

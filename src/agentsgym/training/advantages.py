@@ -124,7 +124,7 @@ class ChoiceScorer:
             raise ValueError("the estimator reads choices of tokens; actions: whole has none")
         repeated = _repeated_actions(rollouts)
         asked = {
-            (rollout.session_id, span.key): options
+            (rollout.session_id, span.key): (options, row.supports.between(span.start, span.stop))
             for rollout in rollouts
             for row, span in _later_steps(rollout)
             if (options := _options(_action(row, span), repeated.get(rollout.group, ())))
@@ -135,25 +135,19 @@ class ChoiceScorer:
             for row in rollout.rows
             if (spans := tuple(s for s in row.spans if (rollout.session_id, s.key) in asked))
         ]
-        supports = {
-            (rollout.session_id, span.key): row.supports.between(span.start, span.stop)
-            for rollout in rollouts
-            for row in rollout.rows
-            for span in row.spans
-        }
         choices: dict[str, dict[StepKey, Choices]] = {r.session_id: {} for r in rollouts}
 
         def places(row: TrainRow) -> list[int]:
-            steps = [(span.start - 1, asked[row.session_id, span.key]) for span in row.spans]
+            steps = [(span.start - 1, asked[row.session_id, span.key][0]) for span in row.spans]
             return [before + k for before, options in steps for k in range(len(options))]
 
         if any(self._ranks.gather([bool(rows)])):
             for row, logits in self._scorer.read(rows, places, model, head=True):
                 of_steps = [asked[row.session_id, span.key] for span in row.spans]
-                parts = torch.split(logits / self._temperature, [len(own) for own in of_steps])
-                for span, options, part in zip(row.spans, of_steps, parts, strict=True):
-                    key = row.session_id, span.key
-                    choices[row.session_id][span.key] = _chances(options, part, supports[key])
+                sizes = [len(options) for options, _ in of_steps]
+                parts = torch.split(logits / self._temperature, sizes)
+                for span, step, part in zip(row.spans, of_steps, parts, strict=True):
+                    choices[row.session_id][span.key] = _chances(*step, part)
         return [choices[rollout.session_id] for rollout in rollouts]
 
 
@@ -194,7 +188,7 @@ def _options(action: Action, known: Sequence[Action]) -> Options:
     return options
 
 
-def _chances(options: Options, logits: torch.Tensor, supports: Supports) -> Choices:
+def _chances(options: Options, supports: Supports, logits: torch.Tensor) -> Choices:
     """The probabilities of the options at each of K tokens by logits of shape (K, V), among what
     the step's tokens were chosen from."""
     for place, ids in supports:

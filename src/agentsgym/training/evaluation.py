@@ -54,22 +54,18 @@ def refuse_bad_rows(name: str, dataset: Any, envs: EnvPool) -> None:
 
 
 def _rows(dataset: Any, name: str) -> Any:
-    rows = _read_stream(dataset, name) if is_streamed(dataset) else dataset
-    if isinstance(rows, str) or len(rows) == 0:
-        raise ValueError(f"{name} holds no tasks")
-    check_columns(rows, name)
-    return rows
-
-
-def _read_stream(dataset: Any, name: str) -> list[Any]:
-    if not isinstance(dataset, Iterable):
+    streamed = is_streamed(dataset)
+    if streamed and not isinstance(dataset, Iterable):
         raise ValueError(f"{name} must be a dataset, or a dict of them, got {type(dataset)}")
-    rows = list(islice(dataset, _MOST_STREAMED + 1))
-    if len(rows) > _MOST_STREAMED:
+    rows = list(islice(dataset, _MOST_STREAMED + 1)) if streamed else dataset
+    if streamed and len(rows) > _MOST_STREAMED:
         raise ValueError(
             f"{name} is streamed and has more than {_MOST_STREAMED} rows; an evaluation plays all "
             "of its tasks, so pass only as many as it should play (dataset.take(100))"
         )
+    if isinstance(rows, str) or len(rows) == 0:
+        raise ValueError(f"{name} holds no tasks")
+    check_columns(rows, name)
     return rows
 
 

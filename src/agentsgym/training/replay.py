@@ -5,7 +5,7 @@ log-probabilities: like a rollout that was played ahead, it is corrected by `sam
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,8 @@ from agentsgym.training.loss.batch import TrainRollout, TrainRow
 from agentsgym.types import Rollout, StepSpan
 from agentsgym.types.supports import Supports
 
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Rollouts of a generation, as they were before any update."""
-
-    generation: int
-    rollouts: tuple[TrainRollout, ...]
+Group = tuple[int, list[TrainRollout]]
+"""A generation's number and rollouts of it, as they were before any update."""
 
 
 class ReplayBuffer:
@@ -31,7 +26,7 @@ class ReplayBuffer:
     def __init__(self, size: int, max_age: int) -> None:
         self._size = size
         self._max_age = max_age
-        self._groups: list[_Group] = []  # the newest first
+        self._groups: list[Group] = []  # the newest first
 
     def fill(
         self, rollouts: Sequence[TrainRollout], generation: int
@@ -40,36 +35,31 @@ class ReplayBuffer:
         newest first, each at most once, and the ages of these in generations. Then stores the
         groups of this generation."""
         ages = range(1, self._max_age + 1)
-        stored = [group for group in self._groups if generation - group.generation in ages]
+        stored = [group for group in self._groups if generation - group[0] in ages]
         filled: list[TrainRollout] = []
         replayed: list[int] = []
-        fresh: list[_Group] = []
+        fresh: list[Group] = []
         for start in range(0, len(rollouts), self._size):
             own = rollouts[start : start + self._size]
             if any(rollout.in_loss for rollout in own):
-                fresh.append(_Group(generation, tuple(map(_bare, own))))
+                fresh.append((generation, [*map(_bare, own)]))
             elif len(replayed) < len(stored):
-                group = stored[len(replayed)]
-                replayed.append(generation - group.generation)
-                own = [replace(_bare(rollout), replayed=True) for rollout in group.rollouts]
+                number, many = stored[len(replayed)]
+                replayed.append(generation - number)
+                own = [replace(_bare(rollout), replayed=True) for rollout in many]
             filled += own
         self._groups = fresh + stored
         return filled, replayed
 
     def save(self, file: Path) -> None:
         """Store the groups, as tensors and plain values."""
-        torch.save(
-            [[g.generation, [_as_plain(rollout) for rollout in g.rollouts]] for g in self._groups],
-            file,
-        )
+        torch.save([[number, [*map(_as_plain, many)]] for number, many in self._groups], file)
 
     def load(self, file: Path) -> None:
         """Take the groups that `save` stored, if it stored some."""
         if file.is_file():
             stored = torch.load(file, weights_only=True)
-            self._groups = [
-                _Group(number, tuple(map(_from_plain, many))) for number, many in stored
-            ]
+            self._groups = [(number, [*map(_from_plain, many)]) for number, many in stored]
 
 
 def _bare(rollout: TrainRollout) -> TrainRollout:
