@@ -5,10 +5,8 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, credit, register
+from agentsgym import DirectOutputAgent, EnvPool, SamplingParams, ScriptedAgent, register
 from agentsgym.envs.dataset import row_problem
 from agentsgym.evaluation import evaluate
 from agentsgym.evaluation.metrics import record, summarize
@@ -281,83 +279,3 @@ def test_an_agent_that_edits_messages_edits_no_record():
     batch = CountdownEnv(PLAIN).run_trial([{"rewards": [0.0, 1.0]}], Editor())
     contents = [m["content"] for m in batch["final_completion_messages"][0]]
     assert contents == ["Is it an animal?", "a", "The number is 1", "a"]
-
-
-HOOKS = {
-    "_initialize_episode": CountdownEnv._initialize_episode,
-    "_format_prompt": CountdownEnv._format_prompt,
-    "_step_episode": CountdownEnv._step_episode,
-    "_calculate_reward": lambda self, state, actions, final_action, rewards: sum(rewards) + 1,
-    "_format_result": lambda self, state, reward: "over",
-    "_format_reflection": lambda self, state, reward: "reflect",
-    "_format_memory": lambda self, reflection: reflection,
-    "get_action": lambda self, messages, agent_state: ("a", None),
-}
-
-
-class BreakingEnv(CountdownEnv):
-    """Raises in the given hook, in the given one of its calls."""
-
-    place, call, error = "", 0, RuntimeError
-
-
-def breaking(name, hook):
-    def call(self, *arguments):
-        if name == BreakingEnv.place:
-            BreakingEnv.call -= 1
-            if BreakingEnv.call < 0:
-                raise BreakingEnv.error(f"broke in {name}")
-        return hook(self, *arguments)
-
-    return call
-
-
-for name, hook in HOOKS.items():
-    setattr(BreakingEnv, name, breaking(name, hook))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    place=st.sampled_from(sorted(HOOKS)),
-    call=st.integers(0, 8),
-    error=st.sampled_from([RuntimeError, SystemExit, GeneratorExit, StopIteration]),
-    carry=st.sampled_from(["none", "full", "summary"]),
-    final=st.sampled_from(["last_step", "repeat", "spread"]),
-    tokenizer=st.sampled_from([PLAIN, CHAT, None]),
-    budget=st.sampled_from([None, 20, 45, 90]),
-)
-def test_all_keys_agree_whatever_failed_and_when(
-    place, call, error, carry, final, tokenizer, budget
-):
-    BreakingEnv.place, BreakingEnv.call, BreakingEnv.error = place, call, error
-    register("Breaking", BreakingEnv)
-    config = {"episodes_per_trial": 3, "free_shots": 1, "carry": carry, "final_reward": final}
-    task = {"env_class_path": "Breaking", "env_config": config, "task_data": {"rewards": [0.5, 1]}}
-    agent = BreakingEnv(None)
-    pool = EnvPool(tokenizer)
-    batch = run([task] * 2, agent, 2, envs=pool, all_steps=True, max_rollout_tokens=budget)
-    values = dict(batch)
-    assert {len(value) for value in values.values()} == {4}
-    for p, rollout in enumerate(batch.rollouts):
-        answered = sum(len(episode.steps) for episode in rollout.episodes)
-        nested = ("ids", "messages", "mask", "rewards")
-        assert [len(values[key][p]) for key in nested] == [answered] * 4
-        tokens = ("full_token_ids", "full_attention_mask", "agent_token_mask", "per_token_rewards")
-        assert len({len(values[key][p]) for key in tokens}) == 1
-        assert len({len(values[f"padded_{key}"][p]) for key in tokens}) == 1
-        trl = ("completion_ids", "action_mask", "logprobs")
-        assert len({len(values[key][p]) for key in trl}) == 1
-        assert len(values["prompt_ids"][p] + values["completion_ids"][p]) == len(
-            values["full_token_ids"][p]
-        )
-        for k, conversation in enumerate(values["messages"][p]):
-            steps = [step for episode in rollout.episodes for step in episode.steps]
-            assert conversation[-1] == {"role": "assistant", "content": steps[k].action}
-        if rollout.failed:
-            assert not any(values["agent_token_mask"][p]) and math.isnan(values["final_rewards"][p])
-        for row in rollout.rows:
-            for span in row.spans:
-                assert rollout.episodes[span.episode].steps[span.step]
-    for estimator in ("grpo", "trial", "reward"):
-        rows_advantages = credit.advantages(batch, estimator)
-        assert [len(a) for a in rows_advantages] == [len(row.token_ids) for row in batch.rows]

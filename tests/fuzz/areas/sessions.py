@@ -1,6 +1,7 @@
 """Dataset rows, environments and agents that say, answer and raise anything."""
 
 import asyncio
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,20 +73,23 @@ def check_row(row: Any) -> bool:
 
 def consistent(batch: Any) -> None:
     """All of a batch can be read, and its lists agree."""
-    columns = dict(batch)
-    number = len(batch.rollouts)
-    for name, value in columns.items():
-        assert isinstance(value, list), name
-    assert len(columns["final_rewards"]) == len(columns["session_ids"]) == number
-    for ids, mask, attention in zip(
-        columns["full_token_ids"],
-        columns["agent_token_mask"],
-        columns["full_attention_mask"],
-        strict=True,
-    ):
-        assert len(ids) == len(mask) == len(attention)
-    for rollout in batch.rollouts:
+    values = dict(batch)
+    assert {len(value) for value in values.values()} == {len(batch.rollouts)}
+    for p, rollout in enumerate(batch.rollouts):
+        tokens = ("full_token_ids", "full_attention_mask", "agent_token_mask", "per_token_rewards")
+        assert len({len(values[key][p]) for key in tokens}) == 1
+        assert len({len(values[f"padded_{key}"][p]) for key in tokens}) == 1
+        trl = ("completion_ids", "action_mask", "logprobs")
+        assert len({len(values[key][p]) for key in trl}) == 1
+        both = values["prompt_ids"][p] + values["completion_ids"][p]
+        assert both == values["full_token_ids"][p]
+        steps = [step for episode in rollout.episodes for step in episode.steps]
+        nested = [values[key][p] for key in ("ids", "mask", "rewards", "messages") if key in values]
+        assert {len(value) for value in nested} <= {len(steps)}
+        for step, messages in zip(steps, nested[-1] if nested else (), strict=False):
+            assert messages[-1] == {"role": "assistant", "content": step.action}
         if rollout.failed:
+            assert not any(values["agent_token_mask"][p]) and math.isnan(values["final_rewards"][p])
             assert rollout.error
             rollout.error.encode("utf-8")
             assert len(rollout.error) < 50_000, len(rollout.error)
@@ -243,7 +247,9 @@ def check_text(script: Script) -> bool:
     env = FuzzedEnv(chat_tokenizer(), script.config)
     SCRIPTS[0] = script
     tasks = [{"script": 0, "nested": []}, {"script": 0, "nested": []}]
-    batch = env.run_trial(tasks, FuzzedAgent(script.actions), script.rollouts)
+    batch = env.run_trial(
+        tasks, FuzzedAgent(script.actions), script.rollouts, return_all_steps=True
+    )
     assert not env.active_states and all(not task["nested"] for task in tasks)
     return _stored_and_credited(batch)
 
@@ -279,5 +285,5 @@ def _stored_and_credited(batch: Any) -> bool:
     return not any(r.failed for r in batch.rollouts)
 
 
-TEXT_AREA = Area("sessions by text", scripts(TEXTS | odd_values(0)), check_text, cost=2.0)
+TEXT_AREA = Area("sessions by text", scripts(TEXTS | odd_values(0)), check_text, cost=0.5)
 ENGINE_AREA = Area("sessions by a model", scripts(TEXTS), check_engine, cost=3.0)
