@@ -54,7 +54,7 @@ def test_text_agents_never_exceed_the_budget(tokenizer, carry):
     full = play(tokenizer, None, config)
     longest = max(len(row.token_ids) for row in full.rows)
     reasons = set()
-    for budget in (1, 5, 17, 20, 31, 40, 55, 70, 90, 120, longest - 1, longest):
+    for budget in (1, 17, 31, 55, 90, longest - 1, longest):
         for line in ("Can it fly?", "<think>Yes. No.</think>No", ""):
             batch = play(tokenizer, budget, config, ScriptedAgent([line]))
             assert_bounded(batch, budget)

@@ -152,22 +152,15 @@ class LocalSource:
         """Take what was submitted, and wait where there is nothing to do; False at the end."""
         with self._changed:
             while not self._ended:
-                self._take_submitted()
+                submitted, self._submitted = self._submitted, []
+                for assignments, first in submitted:
+                    self._scheduler.add(assignments, first=first)
                 if self._scheduler.can_advance:
                     return True
-                self._wait()
+                started = time.perf_counter()
+                self._changed.wait()
+                self._idle += time.perf_counter() - started
             return False
-
-    def _wait(self) -> None:
-        """Wait for a change, and count the seconds in which the engine has nothing to do."""
-        started = time.perf_counter()
-        self._changed.wait()
-        self._idle += time.perf_counter() - started
-
-    def _take_submitted(self) -> None:
-        submitted, self._submitted = self._submitted, []
-        for assignments, first in submitted:
-            self._scheduler.add(assignments, first=first)
 
     def _hand_over(self, rollouts: Sequence[Rollout]) -> None:
         if rollouts:

@@ -23,17 +23,8 @@ _PADDED = {
     "padded_agent_token_mask": "agent_token_mask",
     "padded_per_token_rewards": "per_token_rewards",
 }
-_OF_LAST_ROW = frozenset(
-    {
-        *_PADDED,
-        *_PADDED.values(),
-        "prompt_ids",
-        "completion_ids",
-        "action_mask",
-        "logprobs",
-        "step_rewards",
-    }
-)
+_OF_ALL_ROWS = ("final_rewards", "final_completion_messages", "session_ids")
+_OF_STEPS = ("ids", "messages", "mask", "rewards")
 
 _WARNED: set[str] = set()
 """The key with which this process was warned that keys hold only the last rows."""
@@ -97,9 +88,9 @@ class RolloutBatch(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> list[Any]:
         if key not in self._cache:
-            if key in _OF_LAST_ROW and not _WARNED and max(self.rows_per_rollout, default=0) > 1:
-                self._warn_of_other_rows(key)
             self._cache[key] = self._views[key]()
+            if not _WARNED and key not in (*_OF_ALL_ROWS, *_OF_STEPS):
+                self._warn_of_other_rows(key)
         return self._cache[key]
 
     def __iter__(self) -> Iterator[str]:
