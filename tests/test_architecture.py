@@ -29,7 +29,6 @@ HEAVY_PACKAGES = (
     "agentsgym.training.",
     "agentsgym.warm_start.fit",
     "agentsgym.warm_start.induction",
-    "agentsgym.runs.best",
     "agentsgym.runs.callbacks",
     "agentsgym.integrations.axolotl.",
 )

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, train_run
-from agentsgym.runs.callbacks import CheckpointCallback
+from agentsgym.runs.callbacks import RunCallback
 from agentsgym.runs.files import RunDirectory, read_metrics, read_summary
 from agentsgym.training.ranks import Ranks
 
@@ -26,15 +26,15 @@ ALONE = Ranks(SimpleNamespace(process_index=0, num_processes=1))
 
 
 def control(step, callback):
-    flags = SimpleNamespace(should_save=False)
-    callback.on_step_end(None, SimpleNamespace(global_step=step), flags)
+    flags = SimpleNamespace(should_save=False, should_training_stop=False)
+    callback.on_step_end(None, SimpleNamespace(global_step=step, max_steps=100), flags)
     return flags.should_save
 
 
 def test_checkpoints_come_by_the_clock_at_generation_boundaries(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("agentsgym.runs.callbacks.time.monotonic", lambda: now[0])
-    callback = CheckpointCallback(ALONE, 2, every=180.0)
+    callback = RunCallback(ALONE, 2, float, checkpoint_seconds=180.0)
     callback.on_train_begin(None, None, None)
     for step, seconds, saved in ((2, 100, False), (3, 200, False), (4, 210, True)):
         now[0] = seconds
@@ -64,7 +64,7 @@ def kill_after(step: int, *arguments: str) -> None:
 
 def test_checkpoints_need_no_setting_and_the_oldest_go(workplace, monkeypatch):
     """Without save_steps, of which transformers' default is 500; however long saving takes."""
-    monkeypatch.setattr(CheckpointCallback, "on_save", lambda *_, **__: None)
+    monkeypatch.setattr(RunCallback, "on_save", lambda *_, **__: None)
     settings = yaml.safe_load(Path("toy.yaml").read_text())
     del settings["train"]["save_steps"]
     Path("toy.yaml").write_text(yaml.safe_dump(settings))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentsgym.runs import Progress, load_config, train_run
-from agentsgym.runs.callbacks import StopCallback, ctrl_c_stops
+from agentsgym.runs.callbacks import RunCallback, ctrl_c_stops
 from agentsgym.runs.files import read_summary
 from agentsgym.training.ranks import Ranks
 
@@ -20,12 +20,12 @@ def control():
 
 
 def at(step):
-    return SimpleNamespace(global_step=step)
+    return SimpleNamespace(global_step=step, max_steps=100)
 
 
 def test_a_stop_comes_when_the_time_is_used_up():
     now = [0.0]
-    stop = StopCallback(ALONE, lambda: now[0], 1, max_seconds=120.0)
+    stop = RunCallback(ALONE, 1, lambda: now[0], max_seconds=120.0)
     for seconds in (0, 40, 99, 150):
         now[0] = 20.0 + seconds
         stop.on_step_end(None, at(1), control())
@@ -33,7 +33,7 @@ def test_a_stop_comes_when_the_time_is_used_up():
 
 
 def test_training_stops_at_generation_boundaries_only_and_saves():
-    stop = StopCallback(ALONE, float, updates_per_generation=4)
+    stop = RunCallback(ALONE, 4, float)
     flags = control()
     stop.on_step_end(None, at(4), flags)
     assert not flags.should_training_stop
@@ -46,12 +46,12 @@ def test_training_stops_at_generation_boundaries_only_and_saves():
     assert flags.should_training_stop and flags.should_save and stop.reason == "interrupted"
     flags = control()
     flags.should_training_stop = True  # another callback found no signal
-    StopCallback(ALONE, float, 1).on_step_end(None, at(3), flags)
+    RunCallback(ALONE, 1, float).on_step_end(None, at(3), flags)
     assert flags.should_save
 
 
 def test_the_first_ctrl_c_requests_a_stop_and_the_second_interrupts():
-    stop, notes = StopCallback(ALONE, float, 1), []
+    stop, notes = RunCallback(ALONE, 1, float), []
     before = signal.getsignal(signal.SIGINT)
     with ctrl_c_stops(stop, notes.append):
         os.kill(os.getpid(), signal.SIGINT)

@@ -9,8 +9,8 @@ import torch
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Progress, load_run, parse_config, train_run
+from agentsgym.runs.evaluate import NoSignal
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
-from agentsgym.runs.signal_check import NoSignal
 from chat_server import ChatServer
 from of_rows import unasked
 from workplace import Notes

@@ -6,8 +6,8 @@ import pytest
 import torch
 from transformers import TrainerCallback
 
-from agentsgym.runs import best
-from agentsgym.runs.best import BestWeights
+from agentsgym.runs import callbacks
+from agentsgym.runs.callbacks import BestWeights
 from training.test_trainer_engines import ToyEngine, inner  # noqa: F401  # a fixture
 
 
@@ -25,7 +25,7 @@ class Seen(TrainerCallback):
 
 @pytest.fixture
 def trained(make_trainer, tmp_path, monkeypatch):
-    monkeypatch.setattr(best, "WINDOW", 2)
+    monkeypatch.setattr(callbacks, "WINDOW", 2)
     trainer, seen = make_trainer(max_steps=5, learning_rate=1e-2), Seen()
     kept = BestWeights(trainer, tmp_path / "best.safetensors")
     trainer.add_callback(seen)

@@ -127,7 +127,7 @@ def test_the_same_rewards_in_another_order_are_no_signal(
     make_trainer, chat_tokenizer, mode, estimator, rewards
 ):
     from agentsgym import register
-    from agentsgym.runs.signal_check import probe
+    from agentsgym.runs.evaluate import probe
 
     register("Orders", OrdersEnv)
     env = OrdersEnv(chat_tokenizer)

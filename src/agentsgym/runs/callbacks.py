@@ -1,20 +1,27 @@
-"""The reinforcement learning of a run: the trainer with the run's callbacks (metrics, time limit,
-graceful stop), until it stops."""
+"""The reinforcement learning of a run: the trainer with the run's callbacks (metrics, ends,
+checkpoints, best weights), until it stops."""
 
 import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from transformers import TrainerCallback
 
+from agentsgym.runs import Progress, StepReport
+from agentsgym.runs.evaluate import training_games
 from agentsgym.runs.files import MetricsFile, RolloutWriter
+from agentsgym.runs.files.atomic import replacing
 from agentsgym.runs.from_config import NO_LIMIT
 from agentsgym.runs.processes import handled
-from agentsgym.runs.progress import Progress, StepReport
 from agentsgym.runs.settings import RunConfig
 
 if TYPE_CHECKING:
@@ -28,28 +35,41 @@ Examine = Callable[[Path], Sequence[Finding]]
 
 # A message of the Hugging Face trainer at the end of training; the summary has its content.
 _FINAL = "train_runtime"
-_EXAMINED_AT = 0.5  # share of the run
+_EXAMINED_AT = 0.5  # share of the run: half of the time is left, and what does not learn has shown
+WINDOW = 4
+"""Training steps whose mean reward says how good the weights after them are."""
+GAMES = 256
+"""Training games that the kept and the last weights play at the end."""
 
 
-class StopCallback(TrainerCallback):  # type: ignore[misc]
-    """Stops training at the end of a generation once a stop was requested or `max_seconds` of RL
-    are used up. Every stop, also another callback's, saves a checkpoint.
+class RunCallback(TrainerCallback):  # type: ignore[misc]
+    """Ends training, saves checkpoints by the clock, and examines the run once, after half of it.
 
-    `seconds` returns those of RL so far. `requested` is what this rank was asked for, and `reason`
-    why training stops, the same on all ranks. The time is that of rank 0.
+    Training stops at the end of a generation once a stop was requested or `max_seconds` of RL are
+    used up; every stop, also another callback's, saves a checkpoint. Others are saved, also at the
+    end of a generation, once `checkpoint_seconds` have passed since the last one, or since the
+    beginning; less often where that would take more than a tenth of the time (None: none).
+    Rank 0's clock decides. `seconds` returns those of RL so far, `find` what goes wrong.
+    `requested` is what this rank was asked for, and `reason` why training stops, on all ranks.
     """
 
     def __init__(
         self,
         ranks: "Ranks",
-        seconds: Callable[[], float],
         updates_per_generation: int,
+        seconds: Callable[[], float],
+        *,
         max_seconds: float | None = None,
+        checkpoint_seconds: float | None = None,
+        find: Callable[[], Sequence[Finding]] = lambda: (),
+        note: Note = lambda text: None,
     ) -> None:
-        self._ranks = ranks
-        self._seconds = seconds
-        self._updates_per_generation = updates_per_generation
-        self._max_seconds = max_seconds or math.inf
+        self._ranks, self._updates = ranks, updates_per_generation
+        self._seconds, self._max_seconds = seconds, max_seconds or math.inf
+        self._checkpoint_seconds = math.inf if checkpoint_seconds is None else checkpoint_seconds
+        self._saved_at = time.monotonic()
+        self._asked_at: float | None = None
+        self._find, self._note, self._examined = find, note, False
         self.requested: str | None = None
         self.reason: str | None = None
 
@@ -61,89 +81,49 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         """The used fraction of the time, at most 1."""
         return min(1.0, self._seconds() / self._max_seconds)
 
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Begin to measure the time."""
+        self._saved_at = time.monotonic()
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         """Obey a request, but not within a generation, which would have to be played again."""
         if self.share_used() >= 1.0:
             self.request("max_seconds")
-        if state.global_step % self._updates_per_generation == 0:
-            requests = self._ranks.gather([self.requested])
-            self.reason = next((request for request in requests if request), None)
-        if self.reason is not None:
-            control.should_training_stop = True
-        if control.should_training_stop:
-            control.should_save = True
-        return control
-
-
-class CheckpointCallback(TrainerCallback):  # type: ignore[misc]
-    """Saves a checkpoint at the end of a generation once `every` seconds have passed since the last
-    one, or since the beginning; less often where that would take more than a tenth of the time.
-    Rank 0 decides."""
-
-    def __init__(self, ranks: "Ranks", updates_per_generation: int, every: float) -> None:
-        self._ranks = ranks
-        self._updates_per_generation = updates_per_generation
-        self._every = every
-        self._last = time.monotonic()
-        self._asked: float | None = None
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Begin to measure the time."""
-        self._last = time.monotonic()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
-        """Ask for a checkpoint if it is time."""
-        if state.global_step % self._updates_per_generation == 0:
-            due = time.monotonic() - self._last >= self._every
-            control.should_save |= self._ranks.gather([due])[0]
-        self._asked = time.monotonic()
+        share = max(self.share_used(), state.global_step / max(1, state.max_steps))
+        due = time.monotonic() - self._saved_at >= self._checkpoint_seconds
+        asked = self._ranks.gather([(self.requested, share >= _EXAMINED_AT, due)])
+        _, examined, due = asked[0]
+        if state.global_step % self._updates == 0:
+            self.reason = next((request for request, *_ in asked if request), None)
+            control.should_save |= due
+        control.should_training_stop |= self.reason is not None
+        control.should_save |= control.should_training_stop
+        if examined and not self._examined:
+            self._examined = True
+            for one in self._ranks.first(self._find):
+                self._note(f"{one['title']} ({one['evidence'][0]}) Next: {one['next']}")
+        self._asked_at = time.monotonic()
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Measure how long the checkpoint took."""
-        self._last = time.monotonic()
-        if self._asked is not None:
-            self._every = max(self._every, 10 * (self._last - self._asked))
+        self._saved_at = time.monotonic()
+        if self._asked_at is not None:
+            longest = 10 * (self._saved_at - self._asked_at)
+            self._checkpoint_seconds = max(self._checkpoint_seconds, longest)
 
 
-class ExaminationCallback(TrainerCallback):  # type: ignore[misc]
-    """Examines the run once, after half of it, and notes what rank 0 finds: by then what does not
-    learn can be told from what has only begun, and half of the time is left."""
-
-    def __init__(
-        self,
-        ranks: "Ranks",
-        share: Callable[[], float],
-        find: Callable[[], Sequence[Finding]],
-        note: Note,
-    ) -> None:
-        self._ranks = ranks
-        self._share = share
-        self._find = find
-        self._note = note
-        self._done = False
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Examine it if it is time."""
-        share = max(self._share(), state.global_step / max(1, state.max_steps))
-        if not self._done and self._ranks.gather([share >= _EXAMINED_AT])[0]:
-            self._done = True
-            for one in self._ranks.first(self._find):
-                self._note(f"{one['title']} ({one['evidence'][0]}) Next: {one['next']}")
-
-
-def ctrl_c_stops(stop: StopCallback, note: Note) -> AbstractContextManager[None]:
+def ctrl_c_stops(stop: RunCallback, note: Note) -> AbstractContextManager[None]:
     """Inside the block, Ctrl-C and SIGTERM request a stop, and Ctrl-C after that interrupts. A
     second SIGTERM does not: a cluster's scheduler signals this process and the one that forwards
     signals to it."""
 
     def handle(number: int, frame: Any) -> None:
-        if stop.requested is not None:
-            if number == signal.SIGTERM:
-                return
+        if stop.requested is None:
+            stop.request("interrupted")
+            note("stopping after this step; press Ctrl-C again to abort at once")
+        elif number != signal.SIGTERM:
             raise KeyboardInterrupt
-        stop.request("interrupted")
-        note("stopping after this step; press Ctrl-C again to abort at once")
 
     return handled(handle, signal.SIGINT, signal.SIGTERM)
 
@@ -231,6 +211,77 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         )
 
 
+class BestWeights(TrainerCallback):  # type: ignore[misc]
+    """Keeps a copy of the trained weights after the `WINDOW` steps with the highest mean reward.
+    Each checkpoint writes it to `path`, from which a resumed run goes on. All ranks hold one."""
+
+    def __init__(self, trainer: "GRPOEnvTrainer", path: Path) -> None:
+        self._trainer, self._path = trainer, path
+        self._reward, self._step = -math.inf, 0
+        self._weights: dict[str, torch.Tensor] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Go on with what was kept up to the checkpoint."""
+        if state.global_step and self._path.is_file():
+            with safe_open(self._path, "pt") as stored:
+                said = stored.metadata()
+                if int(said["step"]) <= state.global_step:
+                    self._step, self._reward = int(said["step"]), float(said["reward"])
+                    self._weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Keep the present weights if the last steps earned more than any others."""
+        lines = (line["reward"] for line in reversed(state.log_history) if "reward" in line)
+        rewards = [*islice(lines, WINDOW)]
+        if len(rewards) == WINDOW and fmean(rewards) > self._reward:
+            self._reward, self._step = fmean(rewards), state.global_step
+            self._weights = self._present()
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write what is kept."""
+        if self._weights and self._trainer.ranks.rank == 0:
+            with replacing(self._path) as part:
+                said = {"step": str(self._step), "reward": repr(self._reward)}
+                save_file(self._weights, part, said)
+
+    def choose(
+        self, rows: Sequence[Mapping[str, Any]], seed: int, note: Callable[[str], None]
+    ) -> dict[str, float]:
+        """Leave the kept weights in the trainer if they earn more than the last ones in the same
+        training games; return what both earn. All ranks must call it."""
+        if not self._weights or self._step == self._trainer.state.global_step:
+            return {}
+        last, ended = self._present(), self._earned(rows, seed)
+        self._load(self._weights)
+        kept = self._earned(rows, seed)
+        if kept > ended:
+            note(
+                f"the weights after step {self._step} are kept: they earn {kept:.3f} in {GAMES} "
+                f"training games, and the last ones {ended:.3f}"
+            )
+        else:
+            self._load(last)
+        return {"step": self._step, "kept": kept, "last": ended}
+
+    def _present(self) -> dict[str, torch.Tensor]:
+        return {name: one.detach().to("cpu", copy=True) for name, one in self._trained()}
+
+    def _load(self, weights: Mapping[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, one in self._trained():
+                one.copy_(weights[name])
+        self._trainer.sync.forget()
+
+    def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
+        model = self._trainer.accelerator.unwrap_model(self._trainer.model)
+        return [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+
+    def _earned(self, rows: Sequence[Mapping[str, Any]], seed: int) -> float:
+        played = training_games(self._trainer, rows, GAMES, seed=seed)
+        rewards = self._trainer.ranks.gather([one.final_reward for one in played if not one.failed])
+        return fmean(rewards) if rewards else -math.inf
+
+
 def train_until_stopped(
     trainer: "GRPOEnvTrainer",
     config: RunConfig,
@@ -241,7 +292,7 @@ def train_until_stopped(
     used: float,
     checkpoint: Path | None,
     find: Callable[[], Sequence[Finding]],
-    best: TrainerCallback | None = None,
+    best: BestWeights | None,
 ) -> str:
     """Train, from a checkpoint if there is one; return the reason why training stopped.
 
@@ -253,16 +304,20 @@ def train_until_stopped(
     def seconds() -> float:
         return time.monotonic() - began
 
-    updates = trainer.args.updates_per_generation
-    stop = StopCallback(trainer.ranks, seconds, updates, config.max_seconds)
+    saves = trainer.args.save_strategy != "no"
+    stop = RunCallback(
+        trainer.ranks,
+        trainer.args.updates_per_generation,
+        seconds,
+        max_seconds=config.max_seconds,
+        checkpoint_seconds=config.checkpoint_seconds if saves else None,
+        find=find,
+        note=progress.note,
+    )
     trainer.add_first_callback(
         MetricsCallback(trainer.ranks, metrics, writer, progress, seconds, stop.share_used)
     )
     trainer.add_callback(stop)
-    trainer.add_callback(ExaminationCallback(trainer.ranks, stop.share_used, find, progress.note))
-    if trainer.args.save_strategy != "no":
-        every = config.checkpoint_seconds
-        trainer.add_callback(CheckpointCallback(trainer.ranks, updates, every))
     if best is not None:
         trainer.add_callback(best)
     with ctrl_c_stops(stop, progress.note):

@@ -12,12 +12,12 @@ from typing import Any
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
+from agentsgym.runs import Progress
 from agentsgym.runs.auto import resolved
 from agentsgym.runs.estimate import model_shape, on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.models import Use, load_tokenizer
 from agentsgym.runs.processes import Launch, check_processes, processes_started
-from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.train import train_run
 from agentsgym.runs.trust import resume_command

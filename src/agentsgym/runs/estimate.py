@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.envs import ConfigError
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
+from agentsgym.runs import Progress
 from agentsgym.runs.auto import resolved
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.models import ask_hub, device_in_use, dtype_of, model_place, source_of
 from agentsgym.runs.processes import SHARING
-from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.runs.smollm2 import SHAPE
 from agentsgym.runs.weights import new_adapter, stored_adapter

@@ -1,19 +1,20 @@
-"""Evaluations of a run: what is played of its held-out tasks, by the model in training or by one
-that is loaded once and plays any environments, the directory in which one is saved, and what
-players earn that need no model.
+"""What a run plays beside its training: held-out tasks, games of the untrained model, which tell
+whether it can learn at all, and those of players that need no model.
 """
 
 import logging
 import math
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents.scripted import RandomAgent, ScriptedAgent, SeededAgent
-from agentsgym.envs import EnvPool, MultistepEnv
+from agentsgym.credit.table import differ
+from agentsgym.envs import ConfigError, EnvPool, MultistepEnv
 from agentsgym.evaluation import Played, assess_played, evaluate_requests, rollout_requests
+from agentsgym.evaluation.metrics import record, step_means
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Agent, Rollout, RolloutRequest
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
 
 logger = logging.getLogger(__name__)
-Note = Callable[[str], None]
 
 
 def held_out_requests(
@@ -40,6 +40,27 @@ def held_out_requests(
         seed=run.eval.seed,
         max_rollout_tokens=max_rollout_tokens,
     )
+
+
+def training_games(
+    trainer: "GRPOEnvTrainer",
+    rows: Sequence[Mapping[str, Any]],
+    rollouts: int,
+    rollouts_per_task: int = 1,
+    *,
+    seed: int,
+) -> list[Rollout]:
+    """Games of the trainer's weights on training tasks `rows`, with training's sampling settings.
+    All ranks must call it; each plays its share, and has that."""
+    requests = rollout_requests(
+        rows,
+        rollouts,
+        rollouts_per_task=rollouts_per_task,
+        seed=seed,
+        max_rollout_tokens=trainer.args.max_rollout_tokens,
+    )
+    collector, step = trainer.collector, trainer.state.global_step
+    return trainer.play(collector.share(requests), step, collector.train_sampling)
 
 
 def evaluate_trainer(
@@ -64,14 +85,74 @@ def other_references(
     that are not known on every task."""
     try:
         scores = [env.other_references(one.task_data) for one in requests]
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # a user's environment may raise anything
+    except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the scores of other players: %s", env.name, named_error(error))
         return {}
     names = [name for name in scores[0] if all(name in one for one in scores)] if scores else []
     means = {name: math.fsum(one[name] for one in scores) / len(scores) for name in names}
     return {name: mean for name, mean in means.items() if math.isfinite(mean)}
+
+
+# -- whether a model can learn from its own games at all -------------------------------------------
+
+
+PROBE = "probe"
+"""The phase of a model's own games on training tasks, before the first evaluation or around a warm
+start."""
+
+LEAST_LEGAL, LEAST_SIGNAL = 0.1, 0.05
+"""Shares of legal actions and of groups with signal; below both there is nothing to learn from."""
+MOST_TASKS = 8
+"""Tasks at most that are played before the first evaluation, a group of games each."""
+
+
+class NoSignal(ConfigError):
+    """Training was stopped at its beginning; the message says what to do."""
+
+
+def _shares(figures: Mapping[str, float]) -> tuple[float, float]:
+    """Of actions that are neither `malformed` nor `unparsed`, and of groups whose rewards
+    differ."""
+    legal = 1.0 - figures.get("malformed", 0.0) - figures.get("unparsed", 0.0)
+    return max(0.0, legal), 1.0 - figures.get("groups_without_signal", 0.0)
+
+
+def signal_text(figures: Mapping[str, float]) -> str:
+    """Both shares in words."""
+    legal, signal = _shares(figures)
+    return f"{legal:.1%} of the actions are legal, {signal:.0%} of the groups have signal"
+
+
+def check_signal(figures: Mapping[str, float], when: str) -> None:
+    """Raise NoSignal if both shares are near zero in games played `when`; not without figures."""
+    legal, signal = _shares(figures)
+    if figures and legal < LEAST_LEGAL and signal < LEAST_SIGNAL:
+        raise NoSignal(
+            f"stopped {when}, because RL has nothing to learn from: "
+            f"{signal_text(figures)}. Warm-start the model first (warm_start.source=teacher, "
+            "optimal, random, rollouts or chat; more games or epochs if it was), or train anyway "
+            "with signal_check=false"
+        )
+
+
+def probe(
+    trainer: "GRPOEnvTrainer", rows: Sequence[Mapping[str, Any]], tasks: int, seed: int
+) -> tuple[dict[str, float], list[Rollout]]:
+    """A group of games on each of `tasks` rows, with training's sampling settings, and their
+    figures: `malformed`, `truncated` and the environment's own figures as means per action, and
+    `groups_without_signal`, the share of groups whose rewards are equal. All ranks must call it;
+    the figures are over the games of all, and the rollouts are this rank's."""
+    rollouts = training_games(
+        trainer, rows, tasks * trainer.args.num_generations, trainer.args.num_generations, seed=seed
+    )
+    played = trainer.ranks.gather([(rollout.group, record(rollout)) for rollout in rollouts])
+    rewards: dict[int, list[float]] = defaultdict(list)
+    for group, one in played:
+        if not one.failed:
+            rewards[group].append(one.reward)
+    equal = sum(not differ(values) for values in rewards.values())
+    figures = step_means([one for _, one in played])
+    return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
 
 
 # -- what players earn that need no model ----------------------------------------------------------

@@ -12,10 +12,9 @@ from urllib.request import Request, urlopen
 import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
+from agentsgym.runs import Progress, part
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.parts import part
-from agentsgym.runs.progress import Progress
 from agentsgym.runs.settings import BUILTIN, SMOLLM2, TINY, ModelSettings, RunConfig
 from agentsgym.runs.smollm2 import smollm2_folder
 from agentsgym.runs.weights import (

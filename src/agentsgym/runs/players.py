@@ -148,14 +148,10 @@ def contestant(name: str, run: RunConfig, *, seed: int, note: Note) -> Iterator[
         return
     choose(settings, training=False)
     load = cache(partial(_load, run))
-    use = Use.of(run, training=False)
     with _servers_directory() as directory:
         parts = EngineParts(
             model=lambda: _on_gpu(load().model, run),
-            # The weights are loaded only if something else needs them.
-            tokenizer=lambda: (
-                load().tokenizer if load.cache_info().currsize else load_tokenizer(run.model, use)
-            ),
+            tokenizer=lambda: _tokenizer(run, load if load.cache_info().currsize else None),
             served=lambda: _served(run, load()),
             directory=directory,
             note=note,
@@ -200,6 +196,13 @@ def _load(run: RunConfig) -> Policy:
     if run.threads is not None:
         torch.set_num_threads(run.threads)
     return load_model(run.model, Use.of(run, training=False))
+
+
+def _tokenizer(run: RunConfig, loaded: Callable[[], Policy] | None) -> Any:
+    """The model's tokenizer; weights are loaded only if something else needs them."""
+    if loaded is not None:
+        return loaded().tokenizer
+    return load_tokenizer(run.model, Use.of(run, training=False))
 
 
 def _on_gpu(model: Any, run: RunConfig) -> Any:

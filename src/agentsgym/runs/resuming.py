@@ -1,12 +1,14 @@
-"""How a run ends, its weights, and what a resumed run must have in common with it."""
+"""How a run begins or goes on, what it leaves of its weights, and how it ends."""
 
 import errno
 import hashlib
+import math
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,21 @@ from agentsgym.envs import ConfigError, find
 from agentsgym.envs.settings import paths_of
 from agentsgym.generation.models import is_adapted
 from agentsgym.rollout import EveryRolloutFailed
-from agentsgym.runs.files import RunDirectory, Summary, read_metrics
+from agentsgym.runs.files import (
+    DamagedFile,
+    MetricsFile,
+    RunDirectory,
+    Summary,
+    drop_rollouts_from,
+    drop_token_records_from,
+    read_metrics,
+    read_summary,
+)
 from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.from_config import versions
 from agentsgym.runs.models import Policy, Use, load_model, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
+from agentsgym.runs.sources import load_run
 from agentsgym.runs.trust import resume_command, trusted
 from agentsgym.runs.weights import checkpoint_damage, is_adapter
 from agentsgym.training.ranks import OtherRankFailed, Ranks
@@ -25,10 +38,96 @@ from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.text import mask_secrets, named_error
 
 if TYPE_CHECKING:
-    from agentsgym.training import GRPOEnvTrainer
+    from agentsgym.training import GRPOEnvConfig, GRPOEnvTrainer
 
 
-def data_digests(config: RunConfig) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a run begins with: the summary so far, whether RL is finished, so that only the
+    evaluation is left, or else the checkpoint to go on from, after `step`, and the agent's tokens
+    up to it."""
+
+    summary: Summary
+    trained: bool
+    checkpoint: Path | None
+    step: int
+    agent_tokens: int
+
+
+def begun(
+    config: RunConfig,
+    settings: "GRPOEnvConfig",
+    note: Callable[[str], None],
+    resumes: bool,
+    restarts: bool,
+) -> Start:
+    """Prepare a run's directory: write the configuration, and drop all data after the checkpoint,
+    which a resumed run will produce again. Rank 0 calls it. Raises ConfigError for another run."""
+    import torch
+
+    directory, digests = RunDirectory(config.directory), _data_digests(config)
+    new: dict[str, Any] = {
+        "name": config.directory.name,
+        "seed": config.seed,
+        "env": config.env,
+        "env_config": config.env_config,
+        "model": config.model.path,
+        "versions": versions(),
+    }
+    summary, found, trained = Summary(**new), None, False
+    if resumes and directory.is_run():
+        found = last_whole(directory, note)
+        _check_same_run(load_run(directory.root), config)
+        summary = _recalled(summary, new, directory, note)
+        _check_same_data(summary, config, digests)
+        trained = _is_trained(summary, config, settings)
+        if not (restarts or trained):
+            _check_progress(directory, has_checkpoint=found is not None)
+    write_text(directory.config, config.to_yaml())
+    for path in directory.rank_errors():
+        remove(path)
+    step, tokens = found[0] if found else 0, 0
+    step = summary.steps if trained else step
+    drop_rollouts_from(directory.root, step)
+    if not trained:
+        MetricsFile(directory.metrics).drop_after(step)
+        drop_token_records_from(directory.root, step)
+        lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]
+        last = lines[-1] if lines else {}
+        tokens = last.get("total_agent_tokens", 0)
+        summary.steps = step
+        summary.phases["rl"] = last.get("seconds", 0.0)
+    summary.data, summary.threads = digests, torch.get_num_threads()
+    summary.write(directory.summary)
+    return Start(summary, trained, found[1] if found and not trained else None, step, tokens)
+
+
+def _recalled(
+    new: Summary, fields: Mapping[str, Any], directory: RunDirectory, note: Callable[[str], None]
+) -> Summary:
+    """The summary of the run that is resumed, to go on with, or a new one if it is damaged."""
+    try:
+        old = read_summary(directory.summary)
+    except (FileNotFoundError, DamagedFile) as error:
+        note(f"{error}; the evaluations and times before are not in the new one")
+        return new
+    anew: dict[str, Any] = {"status": "running", "error": None, "after": None, "references": {}}
+    return old.model_copy(update={**fields, **anew})
+
+
+def _is_trained(summary: Summary, config: RunConfig, settings: "GRPOEnvConfig") -> bool:
+    """Whether RL is finished, so that a resumed run only has to evaluate."""
+    reason = summary.stop_reason or "interrupted"
+    if reason == "interrupted" or not RunDirectory(config.directory).model.is_dir():
+        return False
+    if reason == "max_steps":
+        return summary.steps >= int(settings.max_steps)
+    if reason == "max_seconds":
+        return summary.phases.get("rl", 0.0) >= (config.max_seconds or math.inf)
+    return True
+
+
+def _data_digests(config: RunConfig) -> dict[str, str]:
     """Digests of the contents of the files that have the tasks of a run, by the keys that name
     them."""
     settings = find(config.env, trusted(config)).Settings
@@ -43,7 +142,7 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def check_same_run(old: RunConfig, new: RunConfig) -> None:
+def _check_same_run(old: RunConfig, new: RunConfig) -> None:
     """Raise ConfigError if a run is resumed with another environment or model."""
     for key, before, now in (
         ("env", old.env, new.env),
@@ -58,7 +157,7 @@ def check_same_run(old: RunConfig, new: RunConfig) -> None:
             )
 
 
-def check_same_data(old: Summary, new: RunConfig, digests: dict[str, str]) -> None:
+def _check_same_data(old: Summary, new: RunConfig, digests: dict[str, str]) -> None:
     """Raise ConfigError if a file of tasks has another content than when the run began."""
     for key, before in old.data.items():
         now = digests.get(key)
@@ -70,7 +169,7 @@ def check_same_data(old: Summary, new: RunConfig, digests: dict[str, str]) -> No
             )
 
 
-def check_progress(directory: RunDirectory, *, has_checkpoint: bool) -> None:
+def _check_progress(directory: RunDirectory, *, has_checkpoint: bool) -> None:
     """Raise ConfigError if a resumed run would start again: it has no checkpoint, nor a warm start
     that no step followed."""
     steps = [line["step"] for line in read_metrics(directory.metrics) if line["phase"] == "train"]

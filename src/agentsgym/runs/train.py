@@ -8,44 +8,42 @@ what a phase starts from and writes the run's files; each rank writes the rollou
 """
 
 import gc
-import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import BaseFileLock
 
 from agentsgym.evaluation import Evaluation
+from agentsgym.runs import PARTS, Progress, part
 from agentsgym.runs.auto import resolved
-from agentsgym.runs.best import BestWeights
 from agentsgym.runs.callbacks import (
+    BestWeights,
     Examine,
     Finding,
     sigterm_interrupts,
     train_until_stopped,
 )
 from agentsgym.runs.evaluate import (
+    MOST_TASKS,
+    PROBE,
+    check_signal,
     evaluate_trainer,
     held_out_requests,
     other_references,
+    probe,
+    signal_text,
     simple_players,
 )
 from agentsgym.runs.files import (
-    DamagedFile,
     MetricsFile,
     RolloutWriter,
     RunDirectory,
     Summary,
     TokenRecordWriter,
-    drop_rollouts_from,
-    drop_token_records_from,
-    read_metrics,
-    read_summary,
 )
-from agentsgym.runs.files.atomic import remove, write_text
 from agentsgym.runs.files.directory import claim
 from agentsgym.runs.from_config import (
     NO_LIMIT,
@@ -53,26 +51,18 @@ from agentsgym.runs.from_config import (
     run_tasks,
     template_remark,
     train_settings,
-    versions,
 )
 from agentsgym.runs.models import Policy, load_policy
-from agentsgym.runs.parts import PARTS, part
 from agentsgym.runs.processes import Launch, check_processes, processes_here
-from agentsgym.runs.progress import Progress
 from agentsgym.runs.resuming import (
-    check_progress,
-    check_same_data,
-    check_same_run,
-    data_digests,
-    last_whole,
+    Start,
+    begun,
     load_trained,
     name_reference,
     note_end,
     save_model,
 )
 from agentsgym.runs.settings import TINY, RunConfig
-from agentsgym.runs.signal_check import MOST_TASKS, PROBE, check_signal, probe, signal_text
-from agentsgym.runs.sources import load_run
 from agentsgym.runs.trust import check_links, resume_command, trusted
 from agentsgym.training.ranks import Ranks, naming_lost_ranks
 from agentsgym.types import Rollout
@@ -108,12 +98,11 @@ def train_run(
     processes that do not train together; RunInUse (a ConfigError) if another run writes to the
     directory. A later error is written to the summary (`status` "failed", `error`) and raised.
     """
-    config = resolved(config, progress or Progress())
+    progress = progress or Progress()
+    config = resolved(config, progress)
     directory = config.directory
     with sigterm_interrupts(), naming_lost_ranks():
-        run = TrainingRun(
-            config, progress or Progress(), resumes=resume, restarts=restart, examine=examine
-        )
+        run = TrainingRun(config, progress, resumes=resume, examine=examine)
 
         def claimed() -> BaseFileLock | None:
             if run.ranks.rank:
@@ -124,7 +113,7 @@ def train_run(
 
         lock = run.ranks.together(claimed)
         try:
-            return run.carry_out()
+            return run.carry_out(restarts=restart)
         finally:
             if lock is not None:
                 lock.release()
@@ -135,18 +124,12 @@ class TrainingRun:
     file."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        progress: Progress,
-        *,
-        resumes: bool,
-        restarts: bool = False,
-        examine: Examine | None = None,
+        self, config: RunConfig, progress: Progress, *, resumes: bool, examine: Examine | None
     ) -> None:
         from accelerate import PartialState
 
         self._config = config
-        self._resumes, self._restarts = resumes, restarts
+        self._resumes = resumes
         self._examine = examine
         self._directory = RunDirectory(config.directory)
         self._settings: GRPOEnvConfig = train_settings(config)
@@ -160,19 +143,17 @@ class TrainingRun:
         most = self._settings.max_rollout_tokens
         self._held_out = held_out_requests(config, eval_data, most)
         self._held_out_text = f"{config.eval.rollouts} rollouts on held-out tasks"
-        self._checkpoint: tuple[int, Path] | None = None
-        if config.model.path == TINY:
-            config.warm_start_settings()
         self._warm_start: Any = None
         if config.warm_starts:
             self._warm_start = part("warm_start").WarmStart(
                 config, self._env, self._train_data, eval_data, progress, resumes=resumes
             )
-        self._summary = Summary(**self._begun())
+        elif config.model.path == TINY:
+            config.warm_start_settings()  # raises ConfigError for a wrong one
         self._metrics = MetricsFile(self._directory.metrics)
         self._writer = RolloutWriter(self._directory.root, config.keep_rollouts)
 
-    def carry_out(self) -> Summary:
+    def carry_out(self, *, restarts: bool) -> Summary:
         """Go through all phases and write the summary."""
         import torch
         from transformers import set_seed
@@ -180,7 +161,13 @@ class TrainingRun:
         if self._config.threads is not None:
             torch.set_num_threads(max(1, self._config.threads // processes_here()))
         set_seed(self._config.seed)
-        self._checkpoint, self._summary = self.ranks.first(self._begin)
+        begin = partial(
+            begun, self._config, self._settings, self.progress.note, self._resumes, restarts
+        )
+        self._start: Start = self.ranks.first(begin)
+        self._summary: Summary = self._start.summary
+        if self.ranks.rank == 0:
+            self._writer.agent_tokens = self._start.agent_tokens
         try:
             with naming_lost_ranks():
                 self._phases()
@@ -194,40 +181,22 @@ class TrainingRun:
         self._write_summary()
         return self._summary
 
-    def _begin(self) -> tuple[tuple[int, Path] | None, Summary]:
-        """Prepare the directory; return the checkpoint to start from, if any, and the summary."""
-        import torch
-
-        digests = data_digests(self._config)
-        if self._resumes and self._directory.is_run():
-            self._checkpoint = last_whole(self._directory, self.progress.note)
-            check_same_run(load_run(self._directory.root), self._config)
-            self._recall_summary()
-            check_same_data(self._summary, self._config, digests)
-            if not self._restarts:
-                known = self._checkpoint is not None or self._is_trained
-                check_progress(self._directory, has_checkpoint=known)
-        self._summary.data = digests
-        self._summary.threads = torch.get_num_threads()
-        self._start_directory()
-        return self._checkpoint, self._summary
-
     def _write_summary(self) -> None:
         if self.ranks.rank == 0:
             self._summary.write(self._directory.summary)
 
     def _phases(self) -> None:
-        trained = self.ranks.first(lambda: self._is_trained)
         with self._phase("model", self._config.model.path):
-            trainer = self._trainer(self._policy(trained))
+            trainer = self._trainer(self._policy())
         # Objects loaded so far stay alive. Freezing them keeps the garbage collector from searching
         # them again and again, which would cost a twentieth of a tiny model's run.
         gc.freeze()
         with closing(trainer.collector):
-            self._play_and_train(trainer, trained)
+            self._play_and_train(trainer)
 
-    def _play_and_train(self, trainer: "GRPOEnvTrainer", trained: bool) -> None:
-        new = self._checkpoint is None and not trained
+    def _play_and_train(self, trainer: "GRPOEnvTrainer") -> None:
+        trained = self._start.trained
+        new = self._start.checkpoint is None and not trained
         if self._summary.before is None and new and not self._is_warm:
             # The package's own models can learn; of others a few games come first, so that no
             # evaluation is paid for one that cannot.
@@ -271,75 +240,14 @@ class TrainingRun:
     def _is_warm(self) -> bool:
         return self._warm_start is not None and self._warm_start.finished
 
-    # -- resuming -------------------------------------------------------------------------------
-
-    def _recall_summary(self) -> None:
-        """Go on with the summary of the run that is resumed."""
-        try:
-            old = read_summary(self._directory.summary)
-        except (FileNotFoundError, DamagedFile) as error:
-            self.progress.note(f"{error}; the evaluations and times before are not in the new one")
-            return
-        anew: dict[str, Any] = {
-            "status": "running",
-            "error": None,
-            "after": None,
-            "references": {},
-        }
-        self._summary = old.model_copy(update={**self._begun(), **anew})
-
-    def _begun(self) -> dict[str, Any]:
-        """The summary's fields that are known when a run begins or goes on."""
-        config = self._config
-        return {
-            "name": config.directory.name,
-            "seed": config.seed,
-            "env": config.env,
-            "env_config": config.env_config,
-            "model": config.model.path,
-            "versions": versions(),
-        }
-
-    @property
-    def _is_trained(self) -> bool:
-        """Whether RL is finished, so that a resumed run only has to evaluate."""
-        if not self._directory.model.is_dir():
-            return False
-        reason = self._summary.stop_reason or "interrupted"
-        if reason == "max_steps":
-            return self._summary.steps >= int(self._settings.max_steps)
-        if reason == "max_seconds":
-            return self._summary.phases.get("rl", 0.0) >= (self._config.max_seconds or math.inf)
-        return reason != "interrupted"
-
-    def _start_directory(self) -> None:
-        """Write the configuration, and drop all data after the checkpoint, which a resumed run will
-        produce again."""
-        directory, summary = self._directory, self._summary
-        write_text(directory.config, self._config.to_yaml())
-        for path in directory.rank_errors():
-            remove(path)
-        trained = self._is_trained
-        step = summary.steps if trained else self._checkpoint[0] if self._checkpoint else 0
-        drop_rollouts_from(directory.root, step)
-        if not trained:
-            self._metrics.drop_after(step)
-            drop_token_records_from(directory.root, step)
-            lines = [m for m in read_metrics(directory.metrics) if m["phase"] == "train"]
-            last = lines[-1] if lines else {}
-            self._writer.agent_tokens = last.get("total_agent_tokens", 0)
-            summary.steps = step
-            summary.phases["rl"] = last.get("seconds", 0.0)
-        summary.write(directory.summary)
-
     # -- the phases -----------------------------------------------------------------------------
 
-    def _policy(self, trained: bool) -> Policy:
-        if trained:
+    def _policy(self) -> Policy:
+        if self._start.trained:
             return load_trained(self._config, self._directory.model)
-        if self._checkpoint is not None:
-            self.progress.note(f"continuing from step {self._checkpoint[0]}")
-            return load_trained(self._config, self._checkpoint[1])
+        if self._start.checkpoint is not None:
+            self.progress.note(f"continuing from step {self._start.step}")
+            return load_trained(self._config, self._start.checkpoint)
         if self._warm_start is not None and self._is_warm:
             return load_trained(self._config, self._warm_start.model)
         policy = load_policy(self._config, self.progress)
@@ -383,15 +291,11 @@ class TrainingRun:
             last = str(errors[0]).strip().splitlines()[-1]
             raise RuntimeError(f"every rollout of the evaluation failed; the first: {last}")
         if not self._summary.references:
-            self._summary.references = self.ranks.first(
-                lambda: other_references(self._env, self._held_out)
-            )
+            references = partial(other_references, self._env, self._held_out)
+            self._summary.references = self.ranks.first(references)
         if not self._summary.players:
-            self._summary.players = self.ranks.first(
-                lambda: simple_players(
-                    self._env, self._held_out, played.rollouts, self._config.seed
-                )
-            )
+            players = partial(simple_players, self._env, self._held_out, played.rollouts)
+            self._summary.players = self.ranks.first(partial(players, self._config.seed))
         if played.evaluation.failures:
             self.progress.note(f"{played.evaluation.failures} rollouts failed, see rollouts/")
         return played.evaluation
@@ -410,7 +314,7 @@ class TrainingRun:
             writer=self._writer,
             progress=self.progress,
             used=self._summary.phases.get("rl", 0.0),
-            checkpoint=self._checkpoint[1] if self._checkpoint else None,
+            checkpoint=self._start.checkpoint,
             find=self._findings,
             best=best,
         )
@@ -441,13 +345,11 @@ class TrainingRun:
         self._summary.status = status
         self._write_summary()
         self._summary.findings = plain(list(self.ranks.first(self._findings)))
-        with self._phase("report", str(self._directory.picture)):
-            if "curve" in PARTS:
-                self.ranks.first(self._draw_curve)
-
-    def _draw_curve(self) -> None:
         files = self._directory
-        part("curve").draw_curve(files.metrics, self._summary, files.picture)
+        with self._phase("report", str(files.picture)):
+            if "curve" in PARTS:
+                draw = partial(part("curve").draw_curve, files.metrics, self._summary)
+                self.ranks.first(partial(draw, files.picture))
 
     @contextmanager
     def _phase(self, name: str, what: str) -> Iterator[None]:

@@ -21,6 +21,8 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
+from agentsgym.runs import Progress
+from agentsgym.runs.evaluate import PROBE, probe, signal_text
 from agentsgym.runs.files import (
     DamagedFile,
     OtherFormat,
@@ -31,10 +33,8 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.atomic import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
-from agentsgym.runs.progress import Progress
 from agentsgym.runs.resuming import save_model
 from agentsgym.runs.settings import RunConfig
-from agentsgym.runs.signal_check import PROBE, probe, signal_text
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
