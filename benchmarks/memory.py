@@ -95,7 +95,7 @@ def measure(
     import common
 
     from agentsgym.runs import parse_config
-    from agentsgym.runs.estimate import estimate_run
+    from agentsgym.runs.rehearsal import estimate_run
 
     options: dict[str, Any] = {
         "device": device, "forward": forward, "checkpointing": checkpointing, "half": half,

@@ -150,8 +150,8 @@ class Watch(Progress):
 
 def train(model: str, args: argparse.Namespace) -> dict[str, Any]:
     """The preset's run for some steps."""
-    from agentsgym.runs.estimate import estimate_run
     from agentsgym.runs.files import RunDirectory, read_metrics
+    from agentsgym.runs.rehearsal import estimate_run
 
     with tempfile.TemporaryDirectory() as folder:
         changes = {

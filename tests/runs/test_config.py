@@ -4,8 +4,8 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, load_run, merge, parse_config, parse_overrides, presets
-from agentsgym.runs.estimate import on_any_machine
 from agentsgym.runs.from_config import make_env, train_settings
+from agentsgym.runs.rehearsal import on_any_machine
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import trusted
 

@@ -6,8 +6,7 @@ from urllib.error import URLError
 
 import pytest
 
-import agentsgym.runs.dry_run as dry_run_module
-from agentsgym.runs import Progress, parse_config, presets
+from agentsgym.runs import Progress, parse_config, presets, rehearsal
 from agentsgym.runs.processes import Launch
 from chat_tokenizers import template, tokenizer_for
 from helpers import CHATML
@@ -24,7 +23,7 @@ RUN = {
 @pytest.fixture
 def dry_run(monkeypatch):
     """Runs a configuration in small; returns the remarks, the small run and its summary."""
-    train_run, done = dry_run_module.train_run, []
+    train_run, done = rehearsal.train_run, []
 
     def play(run, **more):
         done[:] = [run, train_run(run, **more)]
@@ -32,8 +31,8 @@ def dry_run(monkeypatch):
 
     def run(launch=None, **sections):
         config = parse_config({**RUN, **sections})
-        monkeypatch.setattr(dry_run_module, "train_run", play)
-        remarks = dry_run_module.dry_run(config, Progress(), launch or Launch())
+        monkeypatch.setattr(rehearsal, "train_run", play)
+        remarks = rehearsal.dry_run(config, Progress(), launch or Launch())
         return " ".join(remarks), *done
 
     return run

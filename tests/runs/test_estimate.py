@@ -7,7 +7,7 @@ from transformers import Qwen3Config
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import parse_config
-from agentsgym.runs.estimate import estimate_run
+from agentsgym.runs.rehearsal import estimate_run
 from agentsgym.warm_start.settings import WarmStartSettings
 
 QWEN = {"head_dim": 128, "num_key_value_heads": 8, "vocab_size": 151936}

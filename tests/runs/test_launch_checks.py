@@ -6,8 +6,8 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Progress, load_config, parse_config
-from agentsgym.runs.dry_run import check_launch, dry_run
 from agentsgym.runs.processes import Launch
+from agentsgym.runs.rehearsal import check_launch, dry_run
 
 ROOT = Path(__file__).parents[2]
 CLUSTER = ROOT / "examples/cluster"
@@ -44,7 +44,9 @@ def changed(**sections):
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_named_before_anything_runs(monkeypatch, sections, launch, words):
-    monkeypatch.setattr("agentsgym.runs.dry_run.train_run", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(
+        "agentsgym.runs.rehearsal.train_run", lambda *_, **__: pytest.fail("it ran")
+    )
     with pytest.raises(ConfigError, match=words):
         dry_run(changed(**sections), Progress(), launch)
 

@@ -106,7 +106,7 @@ class Train(Command):
             return
         if launch.processes > 1 and processes_started() == 1:
             if self.dry_run:
-                part("dry_run").check_launch(config, launch)
+                part("rehearsal").check_launch(config, launch)
             # Two processes stand for those of the real run.
             count = 2 if self.dry_run else launch.processes
             raise _ended(run_processes(count, sys.argv[1:]))
@@ -222,7 +222,7 @@ def _show_findings(summary: Summary, config: RunConfig) -> None:
 
 
 def _print_estimate(config: RunConfig, launch: Launch) -> None:
-    estimate = part("estimate").estimate_run(config, launch.processes)
+    estimate = part("rehearsal").estimate_run(config, launch.processes)
     out.print(
         f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, "
         f"{_count(estimate.trained)} are trained\n"
@@ -254,7 +254,7 @@ def _print_dry_run(config: RunConfig, launch: Launch) -> None:
     """Train one step in small, and print what was tried; `launch` has the run's processes."""
 
     with bars() as progress:
-        remarks = part("dry_run").dry_run(config, progress, launch)
+        remarks = part("rehearsal").dry_run(config, progress, launch)
     for remark in remarks:
         out.print(shown(remark))
     with suppress(ConfigError):  # it is among the remarks

@@ -42,8 +42,7 @@ __getattr__ = lazy_names(__name__, {"train_run": "train"})
 
 PARTS = (
     "warm_start",
-    "estimate",
-    "dry_run",
+    "rehearsal",
     "curve",
 )
 """Files of this package that a run may do without: no other file imports them."""

@@ -133,15 +133,17 @@ class WarmStart:
     ) -> None:
         self._settings = config.warm_start_settings()
         self._env = env
-        self._rows: Sequence[Mapping[str, Any]] = (
-            rows if hasattr(rows, "__getitem__") else list(rows)
-        )
+        self._rows: Any = rows if hasattr(rows, "__getitem__") else list(rows)
         self._held_out = held_out
         self._progress = progress
         self._directory = RunDirectory(config.directory)
         self._folder = self._directory.warm_start
-        if not (resumes and self._has_games):
-            self._check_source()
+        if resumes and self._has_games:
+            return
+        if self._settings.source == ROLLOUTS:
+            _training_files(str(self._settings.run))
+        elif self._settings.source != CHAT:
+            _teacher(self._settings, self._env)
 
     evaluated = EVALUATED
 
@@ -164,16 +166,13 @@ class WarmStart:
         self._keep_once(trainer, "before", lambda: self._probe(trainer, write, 0))
         ranks = trainer.ranks
         if not ranks.first(lambda: self.finished):
-            ranks.first(lambda: self._learn(trainer, write))
+            ranks.first(lambda: self._keep("training", self._train(trainer, write)))
             ranks.copy_weights(trainer.accelerator.unwrap_model(trainer.model))
             self._set_reference(trainer)
             save_model(trainer, self.model)
         trainer.sync.forget()
         self._keep_once(trainer, "after", lambda: self._probe(trainer, write, 1))
         return ranks.first(self._figures)
-
-    def _learn(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> None:
-        self._keep("training", self._train(trainer, self._games(trainer, write)))
 
     def _probe(self, trainer: "GRPOEnvTrainer", write: RolloutWriter, step: int) -> dict[str, Any]:
         """Figures of the model's own games."""
@@ -208,27 +207,17 @@ class WarmStart:
         """Whether all games to imitate are stored, or have been learned from."""
         return self.finished or self._figures().get("games") is not None
 
-    def _check_source(self) -> None:
-        if self._settings.source == ROLLOUTS:
-            _training_files(str(self._settings.run))
-        elif self._settings.source != CHAT:
-            _teacher(self._settings, self._env)
-
     def _games(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> list[Rollout]:
         """The stored games, completed if the run was killed while they were played."""
         if not self._has_games:
-            done = self._stored_rounds()
+            files = self._directory.rollout_files()
+            done = [sum(1 for _ in read_file(path)) for name, _, path in files if name == GAMES]
             for number, rollouts in enumerate(self._new_games(trainer, done), len(done)):
                 write(rollouts, {"phase": GAMES, "step": number, "advantages": None})
             games = list(read_rollouts(self._directory.root, GAMES))
             reward = sum(rollout.final_reward for rollout in games) / max(1, len(games))
             self._keep("games", {"games": len(games), "reward": reward})
         return list(read_rollouts(self._directory.root, GAMES))
-
-    def _stored_rounds(self) -> list[int]:
-        """Number of games in each stored round."""
-        files = self._directory.rollout_files()
-        return [sum(1 for _ in read_file(path)) for phase, _, path in files if phase == GAMES]
 
     def _new_games(
         self, trainer: "GRPOEnvTrainer", done: Sequence[int]
@@ -237,14 +226,10 @@ class WarmStart:
         if self._settings.source == ROLLOUTS:
             yield self._recorded_games(trainer)
             return
+        envs, most = trainer.collector.envs, trainer.args.max_rollout_tokens
         with self._player() as agent:
             yield from play_rounds(
-                self._rows,
-                agent,
-                trainer.collector.envs,
-                self._settings,
-                max_rollout_tokens=trainer.args.max_rollout_tokens,
-                done=done,
+                self._rows, agent, envs, self._settings, max_rollout_tokens=most, done=done
             )
 
     def _recorded_games(self, trainer: "GRPOEnvTrainer") -> list[Rollout]:
@@ -314,13 +299,13 @@ class WarmStart:
     def _codec(self, trainer: "GRPOEnvTrainer") -> Any:
         return trainer.collector.envs.get(self._rows[0]).codec
 
-    def _train(self, trainer: "GRPOEnvTrainer", games: Sequence[Rollout]) -> dict[str, Any]:
+    def _train(self, trainer: "GRPOEnvTrainer", write: RolloutWriter) -> dict[str, Any]:
         import torch
 
         from agentsgym.warm_start.fit import fit
 
-        settings = self._settings
-        codec = self._codec(trainer)
+        settings, codec = self._settings, self._codec(trainer)
+        games = self._games(trainer, write)
         try:
             lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
         except ValueError as error:
@@ -339,7 +324,8 @@ class WarmStart:
         counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
         return counts | {"targets": lessons.targets} | asdict(result)
 
-    def _set_reference(self, trainer: "GRPOEnvTrainer") -> None:
+    @staticmethod
+    def _set_reference(trainer: "GRPOEnvTrainer") -> None:
         """The reference of KL is the warm-started model, as in a resumed run, which loads it."""
         from agentsgym.training.reference import become_reference
 
