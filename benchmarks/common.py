@@ -27,7 +27,7 @@ import transformers
 
 from agentsgym import MultistepEnv, register
 from agentsgym.envs import ConfigError
-from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.builtin import smollm2_folder
 
 CACHE = Path(
     os.environ.get("AGENTSGYM_BENCH_CACHE", Path(tempfile.gettempdir()) / "agentsgym-benchmarks")

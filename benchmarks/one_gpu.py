@@ -37,7 +37,7 @@ import torch
 
 from agentsgym.generation.vllm.launcher import NoCommand, find_program
 from agentsgym.runs import Progress, load_config, train_run
-from agentsgym.runs.models import builtin_folder
+from agentsgym.runs.builtin import builtin_folder
 from agentsgym.runs.weights import in_hub_cache
 
 SECONDS = 240

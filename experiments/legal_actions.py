@@ -21,7 +21,7 @@ from agentsgym import DirectOutputAgent, SamplingParams, make
 from agentsgym.envs.builtin import BUILTIN
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation import EmbeddedEngine
-from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.builtin import smollm2_folder
 from agentsgym.types import RolloutBatch
 
 CONFIGS: dict[str, dict[str, Any]] = {

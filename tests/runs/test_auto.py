@@ -158,11 +158,6 @@ def test_what_is_given_stays(pick):
     assert run.max_seconds is None  # the steps end it
 
 
-def test_a_run_that_does_not_ask_is_not_changed(pick):
-    run = parse_config({"env": pick, "model": "tiny", "train": {"max_steps": 1}})
-    assert resolved(run, Notes()) is run
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

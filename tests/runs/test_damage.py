@@ -18,7 +18,7 @@ from agentsgym.runs.files import (
     read_metrics,
     read_rollouts,
 )
-from agentsgym.runs.files.atomic import DamagedFile, replacing, write_text
+from agentsgym.runs.files.directory import DamagedFile, replacing, write_text
 from agentsgym.runs.files.records import read_summary
 from agentsgym.types.text import plain
 from helpers import CountdownEnv

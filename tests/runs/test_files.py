@@ -6,7 +6,7 @@ import math
 import pytest
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.curve import draw_curve, smooth
+from agentsgym.runs.curve import draw_curve
 from agentsgym.runs.files import (
     MetricsFile,
     RunDirectory,
@@ -67,12 +67,6 @@ def test_the_picture_is_drawn(tmp_path, tells_wins, finished):
         summary.before = summary.before.model_copy(update={"win_rate": None, "ci95": None})
     draw_curve(tmp_path / "metrics.jsonl", summary, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_smoothing_is_centred():
-    # Five values, windows of three: the ends stay, the middle averages its neighbors.
-    assert smooth([0.0, 3.0, 0.0, 3.0, 6.0]) == [0.0, 1.0, 2.0, 3.0, 6.0]
-    assert smooth([]) == []
 
 
 def test_the_last_complete_checkpoint_is_found(tmp_path):

@@ -57,13 +57,6 @@ def test_groups_are_counted_over_all_processes():
     assert check_launch(changed(), Launch(16, 2)) == 64
 
 
-@pytest.fixture
-def empty(tmp_path, monkeypatch):
-    """The current directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 # -- the files of examples/cluster ----------------------------------------------------------------
 
 
@@ -72,15 +65,3 @@ def test_the_settings_of_a_cluster_fit_its_processes(name):
     launch = CLUSTERS[name]
     config = load_config(str(CLUSTER / f"{name}.yaml"))
     assert check_launch(config, launch) == 32 * launch.processes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CLUSTERS)
-def test_the_run_of_a_cluster_passes_a_dry_run_in_two_processes(name, agentsgym, empty):
-    launch = CLUSTERS[name]
-    counts = ("--processes", str(launch.processes), "--machines", str(launch.machines))
-    done = agentsgym("train", str(CLUSTER / f"{name}.yaml"), "--dry-run", *counts)
-    assert done.returncode == 0, done.stderr
-    assert "1 optimizer step ran" in done.stdout and "here 2 trained" in done.stdout
-    assert "took the place of Qwen/Qwen3-8B" in " ".join(done.stdout.split())
-    assert not list(empty.iterdir())

@@ -4,8 +4,8 @@ import pytest
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import load_config, parse_overrides
+from agentsgym.runs.builtin import smollm2_folder
 from agentsgym.runs.files import RunDirectory, read_summary
-from agentsgym.runs.smollm2 import smollm2_folder
 from agentsgym.runs.train import train_run
 
 SHORT = [

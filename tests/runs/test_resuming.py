@@ -1,12 +1,7 @@
 """What a killed run keeps, and which run may be resumed."""
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,22 +41,6 @@ def test_checkpoints_come_by_the_clock_at_generation_boundaries(monkeypatch):
         assert control(step, callback) is saved
 
 
-def kill_after(step: int, *arguments: str) -> None:
-    """Train in a process that is killed once the metrics have this step."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agentsgym", "train", *arguments],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    end = time.monotonic() + 100
-    while time.monotonic() < end and process.poll() is None:
-        if any(line["step"] >= step for line in read_metrics(RUN / "metrics.jsonl")):
-            break
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-
-
 def test_checkpoints_need_no_setting_and_the_oldest_go(workplace, monkeypatch):
     """Without save_steps, of which transformers' default is 500; however long saving takes."""
     monkeypatch.setattr(RunCallback, "on_save", lambda *_, **__: None)
@@ -74,18 +53,6 @@ def test_checkpoints_need_no_setting_and_the_oldest_go(workplace, monkeypatch):
     train_run(load_config("toy.yaml", never))
     last = RunDirectory(Path("runs/never")).all_checkpoints()
     assert [step for step, _ in last] == [4]
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_from_a_checkpoint_that_nobody_asked_for(workplace):
-    settings = yaml.safe_load(Path("toy.yaml").read_text())
-    del settings["train"]["save_steps"]
-    Path("toy.yaml").write_text(yaml.safe_dump(settings))
-    kill_after(3, "toy.yaml", "train.max_steps=100000", "checkpoint_seconds=0.01")
-    steps = [step for step, _ in RunDirectory(RUN).all_checkpoints()]
-    assert 1 <= len(steps) <= 3 and max(steps) >= 1  # two whole ones, and a part of the next
-    summary = train_run(load_run(RUN, {"train.max_steps": max(steps) + 1}), resume=True)
-    assert (summary.status, summary.steps) == ("finished", max(steps) + 1)
 
 
 @pytest.fixture

@@ -157,13 +157,6 @@ def test_a_process_that_waits_for_a_failed_one_is_killed(monkeypatch):
     assert run_processes(2, []) == Ended(1, rank=1, output="no tasks\n")
 
 
-@pytest.mark.slow
-def test_a_wrong_setting_is_named_once(workplace):
-    done = train("toy.yaml", "train.num_generations=7", "--processes", "2", cwd=workplace)
-    assert done.returncode == 2 and done.stderr.count("error:") == 1, done.stderr
-    assert "num_generations" in done.stderr and not Path("runs").exists()
-
-
 def test_processes_that_would_train_alone_are_refused(monkeypatch):
     class Alone:
         process_index, num_processes = 0, 1
@@ -192,14 +185,6 @@ def test_a_warm_start_is_the_same(workplace):
     figures = [read_summary(run.summary).model_figures["warm_start"] for run in (one, two)]
     assert figures[0] == figures[1]
     assert_equal(two, one, ("before", "warmstart", "probe", "warmstarted", "train", "after"))
-
-
-@pytest.mark.slow
-def test_a_critic_learns_from_the_steps_of_all_processes(workplace):
-    words = ["toy.yaml", "train.advantage_estimator=gae", "signal_check=false"]
-    one, two = in_one_and_two(words, workplace)
-    assert any("critic/explained_variance" in line for line in read_metrics(one.metrics))
-    assert_equal(two, one, ("before", "train", "after"))
 
 
 def test_a_number_that_is_not_the_launchers_is_refused(invoke, workplace, monkeypatch):
@@ -259,18 +244,6 @@ def test_one_ctrl_c_stops_at_the_next_step_with_a_checkpoint(workplace, module):
     assert summary.status == "interrupted" and summary.steps > 0
     assert run.last_checkpoint()[0] == summary.steps
     assert f"Interrupted after step {summary.steps}. Continue with" in output
-
-
-@pytest.mark.slow
-def test_a_second_ctrl_c_ends_all_processes_at_once(workplace):
-    process = started(workplace, ("agentsgym", "train", "--processes", "2"))
-    for _ in range(2):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.02)
-    output, errors = process.communicate(timeout=60)
-    assert process.returncode == 130 and "error: interrupted" in errors
-    assert "Interrupted after step" not in output
-    assert read_summary(RunDirectory(workplace / "runs/toy").summary).status == "interrupted"
 
 
 @pytest.mark.slow

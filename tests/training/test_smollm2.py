@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentsgym.envs import ConfigError
-from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.builtin import smollm2_folder
 
 
 @pytest.fixture(scope="module")

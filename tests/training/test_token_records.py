@@ -12,7 +12,7 @@ from agentsgym.runs.files import (
     drop_token_records_from,
     read_token_records,
 )
-from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.directory import DamagedFile
 from agentsgym.types.rows import StepNumbers, TokenRecord
 
 

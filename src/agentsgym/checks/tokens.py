@@ -9,7 +9,7 @@ from agentsgym.checks.playing import ActionChoice, play_in_turn, random_player
 from agentsgym.checks.token_report import RecordedTalk, TokenReport, recorded
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.envs.dataset import tasks_of
-from agentsgym.runs.models import builtin_folder
+from agentsgym.runs.builtin import builtin_folder
 from agentsgym.tokens import ActionText, TemplateCodec, inspect_calls, inspect_tokenizer
 from agentsgym.tokens.plain import end_of_text
 from agentsgym.tokens.speech import sampled_answer, thoughts_are_off

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.envs import ConfigError
+from agentsgym.runs.builtin import builtin_folder
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.files.atomic import opened
-from agentsgym.runs.models import builtin_folder
+from agentsgym.runs.files.directory import opened
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -20,8 +20,7 @@ from agentsgym.runs.files import (
     read_summary,
     read_token_records,
 )
-from agentsgym.runs.files.atomic import DamagedFile, read_bytes
-from agentsgym.runs.files.directory import dataset_of
+from agentsgym.runs.files.directory import DamagedFile, dataset_of, read_bytes
 from agentsgym.runs.files.records import OtherFormat, SavedEffects, SavedFigures
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.trust import check_links

@@ -80,9 +80,8 @@ def measure(
     branches took `budget` steps of the environment together. The model of `run` plays `plays`
     branches from the state before a decision and, where these give another answer, after it.
 
-    Branches are kept in the run's directory `root`, by what they are played with, and played once;
-    the effects are stored beside them. Raises ConfigError for rollouts of another environment than
-    the run's, or a run that samples with top_p or top_k.
+    Branches are kept in the run's directory `root` and played once; the effects are stored beside
+    them. Raises ConfigError for rollouts of another environment, or a run with top_p or top_k.
     """
     train = run.train.given
     if train.get("top_p", 1.0) != 1.0 or train.get("top_k", 0):
@@ -118,12 +117,8 @@ def measure(
         SavedEffects(effects=[e for e in effects if e.pairs]).write(folder / "effects.json")
     played = [kept[session_id] for session_id in branches.used]
     failed = [one.error for one in played if one.error is not None]
-    return Measured(effects, len(decisions), steps_of(played), len(played), failed)
-
-
-def steps_of(branches: Iterable[Rollout]) -> int:
-    """The environment's steps of branches, those that repeated others too."""
-    return sum(len(one.steps) for one in branches)
+    steps = sum(len(one.steps) for one in played)
+    return Measured(effects, len(decisions), steps, len(played), failed)
 
 
 class Branches:
@@ -145,7 +140,7 @@ class Branches:
     def effects(self, decisions: Sequence[Decision], plays: int, budget: int) -> Iterator[Effect]:
         """The effects of decisions, until the budget is spent."""
         for first in range(0, len(decisions), _AT_ONCE):
-            if steps_of(self._known[session_id] for session_id in self.used) >= budget:
+            if sum(len(self._known[name].steps) for name in self.used) >= budget:
                 return
             some = decisions[first : first + _AT_ONCE]
             before = self._play([(one, range(plays)) for one in some])

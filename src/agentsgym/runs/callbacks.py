@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 from agentsgym.runs import Progress, StepReport
 from agentsgym.runs.evaluate import training_games
 from agentsgym.runs.files import MetricsFile, RolloutWriter
-from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.directory import replacing
 from agentsgym.runs.from_config import NO_LIMIT
 from agentsgym.runs.processes import handled
 from agentsgym.runs.settings import RunConfig

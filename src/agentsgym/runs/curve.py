@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.directory import replacing
 from agentsgym.runs.files.records import Summary, read_metrics
 
 _BLUE, _ORANGE, _GREEN = "#1f5fa8", "#d1660a", "#2b8a3e"

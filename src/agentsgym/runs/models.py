@@ -9,14 +9,13 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
 from agentsgym.runs import Progress, part
+from agentsgym.runs.builtin import builtin_models, model_place
 from agentsgym.runs.files import RunDirectory
-from agentsgym.runs.files.atomic import replacing
-from agentsgym.runs.settings import BUILTIN, SMOLLM2, TINY, ModelSettings, RunConfig
-from agentsgym.runs.smollm2 import smollm2_folder
+from agentsgym.runs.files.directory import replacing
+from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.runs.weights import (
     StoredAdapter,
     base_section,
@@ -35,7 +34,6 @@ from agentsgym.runs.weights import (
 )
 from agentsgym.types.names import did_you_mean
 
-_PRESETS = Path(agentsgym.__file__).parent / "presets"
 _HUB_SECONDS = 15.0
 _PLAIN = ModelSettings()
 
@@ -156,29 +154,6 @@ def with_template(tokenizer: Any, model: ModelSettings) -> Any:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"model.chat_template: {model.template_file}: {error}") from None
     return tokenizer
-
-
-def builtin_models() -> list[str]:
-    """Names of the models."""
-    shipped = [path.parent.name for path in _PRESETS.glob("*/config.json")]
-    return sorted([*shipped, SMOLLM2.removeprefix(BUILTIN)])
-
-
-def builtin_folder(name: str) -> Path:
-    """The model directory of `builtin:NAME`.
-
-    Raises ConfigError if there is no such model, or what it needs is not installed.
-    """
-    known = builtin_models()
-    if name not in known:
-        names = ", ".join(known)
-        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
-    return smollm2_folder() if BUILTIN + name == SMOLLM2 else _PRESETS / name
-
-
-def model_place(name: str) -> str | Path:
-    """The model directory of `builtin:NAME`; any other name as it is."""
-    return builtin_folder(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else name
 
 
 # -- this machine ----------------------------------------------------------------------------------

@@ -304,8 +304,7 @@ def saved_evaluation(
     Raises ConfigError if the directory has another evaluation or other files, RunInUse if another
     process writes it.
     """
-    new = not RunDirectory(root).evaluation.is_file()
-    file = _new_file(root, model, settings) if new else _continued_file(root, settings)
+    file = _file_of(root, model, settings)
     lock = lock_directory(root)
     try:
         saved = SavedEvaluation(root, file)
@@ -319,15 +318,15 @@ def saved_evaluation(
         lock.release()
 
 
-def _new_file(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigures:
-    if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
-        raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
-    return SavedFigures(model=model, settings=plain(masked(dict(settings))), versions=versions())
-
-
-def _continued_file(root: Path, settings: Mapping[str, Any]) -> SavedFigures:
+def _file_of(root: Path, model: str, settings: Mapping[str, Any]) -> SavedFigures:
+    """The file of a new evaluation, or of the one in `root`, which is to be continued."""
+    now = plain(masked(dict(settings)))
+    if not RunDirectory(root).evaluation.is_file():
+        if root.exists() and (not root.is_dir() or any(p.name != ".lock" for p in root.iterdir())):
+            raise ConfigError(f"{root} is no evaluation and not empty; name another --output")
+        return SavedFigures(model=model, settings=now, versions=versions())
     old = SavedFigures.read(RunDirectory(root).evaluation)
-    before, now = flat(old.settings), flat(plain(masked(dict(settings))))
+    before, now = flat(old.settings), flat(now)
     for key in dict.fromkeys([*now, *before]):
         if before.get(key) != now.get(key):
             raise ConfigError(

@@ -30,19 +30,11 @@ from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs import Progress
 from agentsgym.runs.auto import resolved
+from agentsgym.runs.builtin import SHAPE, model_place
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.models import (
-    Use,
-    ask_hub,
-    device_in_use,
-    dtype_of,
-    load_tokenizer,
-    model_place,
-    source_of,
-)
+from agentsgym.runs.models import Use, ask_hub, device_in_use, dtype_of, load_tokenizer, source_of
 from agentsgym.runs.processes import SHARING, Launch, check_processes, processes_started
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
-from agentsgym.runs.smollm2 import SHAPE
 from agentsgym.runs.train import train_run
 from agentsgym.runs.trust import resume_command
 from agentsgym.runs.weights import new_adapter, stored_adapter

@@ -26,7 +26,7 @@ from agentsgym.runs.files import (
     read_metrics,
     read_summary,
 )
-from agentsgym.runs.files.atomic import remove, replacing, write_text
+from agentsgym.runs.files.directory import remove, replacing, write_text
 from agentsgym.runs.from_config import versions
 from agentsgym.runs.models import Policy, Use, load_model, load_pretrained, pretrained_tokenizer
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig

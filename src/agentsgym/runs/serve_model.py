@@ -35,16 +35,10 @@ def application(
     max_model_len: int | None = None,
     weights: Any = None,
 ) -> tuple[Any, Any]:
-    """The application over an engine, and the `Batcher` in whose thread it samples.
-
-    Args:
-        engine: the engine; nothing else may use it.
-        name: the model's name for clients.
-        root: the model's directory, or its name on the hub.
-        key: what clients must send; None if nothing.
-        max_model_len: the most tokens of context and answer; None: what the model has.
-        weights: as `ModelWeights`; None: the engine's model takes those that clients name.
-    """
+    """The application over an engine, which nothing else may use, and the `Batcher` in whose thread
+    it samples. `name` is the model's for clients, `root` its directory or its name on the hub; None
+    for `key` asks for none, for `max_model_len` (tokens) is the model's own, and for `weights` is
+    `ModelWeights`."""
     from agentsgym.generation.serving.app import create_app
     from agentsgym.generation.serving.batcher import Batcher
     from agentsgym.generation.serving.engine import EngineBackend, ModelFacts
@@ -52,11 +46,8 @@ def application(
 
     model = engine.model
     longest = positions_of(model.config.get_text_config()) or _UNBOUNDED
-    facts = ModelFacts(
-        name=name,
-        root=root or name,
-        max_model_len=min(longest, max_model_len or longest),
-    )
+    most = min(longest, max_model_len or longest)
+    facts = ModelFacts(name=name, root=root or name, max_model_len=most)
     served = weights or ModelWeights(engine, name)
     batcher = Batcher(engine, served.select)
     backend = EngineBackend(batcher, facts, engine.tokenizer, key)

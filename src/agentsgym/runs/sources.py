@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 
 from agentsgym.runs.files import DamagedFile, RunDirectory, read_summary
-from agentsgym.runs.files.atomic import read_bytes
+from agentsgym.runs.files.directory import read_bytes
 from agentsgym.runs.settings import RunConfig, parse_config
 from agentsgym.types.names import ConfigError
 from agentsgym.types.settings import Section

@@ -70,9 +70,9 @@ def outside_of_env(env: str, env_config: Mapping[str, Any], trust: Trust = False
 def outside(config: RunConfig, *, training: bool) -> dict[str, Any]:
     """What a configuration names outside of its directory, by key: files, folders, servers,
     commands and names of hubs, for `training` or for an evaluation of its own weights."""
-    keys_of_env = find(config.env, trusted(config)).Settings
-    paths = _of_env(paths_of(keys_of_env, config.env_config))
-    named = paths | _of_env(flat(reserved_of(keys_of_env, config.env_config)))
+    of_env = find(config.env, trusted(config)).Settings
+    paths = flat(paths_of(of_env, config.env_config), "env_config")
+    named = paths | flat(reserved_of(of_env, config.env_config), "env_config")
     settings = flat(config.model_dump(mode="json"))
     keys = [key for key in settings if key in _OF_GAMES or (training and _reaches(key, settings))]
     named |= {key: settings[key] for key in keys if settings[key]}
@@ -80,10 +80,6 @@ def outside(config: RunConfig, *, training: bool) -> dict[str, Any]:
     places = [key for key in named if key in _PLACES or key in paths]
     inside = {key for key in places if _is_in(named[key], config.directory.resolve())}
     return {key: value for key, value in named.items() if key not in inside}
-
-
-def _of_env(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"env_config.{key}": value for key, value in values.items()}
 
 
 def _reaches(key: str, settings: Mapping[str, Any]) -> bool:

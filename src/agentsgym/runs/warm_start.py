@@ -31,7 +31,7 @@ from agentsgym.runs.files import (
     read_file,
     read_rollouts,
 )
-from agentsgym.runs.files.atomic import read_bytes, write_text
+from agentsgym.runs.files.directory import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
 from agentsgym.runs.resuming import save_model
 from agentsgym.runs.settings import RunConfig

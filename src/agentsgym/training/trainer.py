@@ -113,7 +113,7 @@ class GRPOEnvTrainer(TRLBase):
         if isinstance(model, str) and model.startswith("builtin:"):
             raise ValueError(
                 f"model={model!r} is a name of run files; pass the directory that "
-                f"agentsgym.runs.models.model_place({model!r}) returns"
+                f"agentsgym.runs.builtin.model_place({model!r}) returns"
             )
         check_engine_settings(args, engine)
         train_dataset = read_training_set(train_dataset, args)

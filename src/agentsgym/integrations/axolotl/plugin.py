@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 
 from agentsgym.envs import ConfigError, make
 from agentsgym.evaluation import select
+from agentsgym.runs.builtin import model_place
 from agentsgym.runs.from_config import run_tasks
-from agentsgym.runs.models import model_place
 from agentsgym.runs.settings import DataSettings
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.settings import OwnSettings

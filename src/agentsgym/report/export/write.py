@@ -14,7 +14,7 @@ from agentsgym.envs import ConfigError
 from agentsgym.evaluation.metrics import record
 from agentsgym.report.stored import RolloutSet, Source, groups
 from agentsgym.runs.files import StoredRollout
-from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.directory import replacing
 from agentsgym.types import Message, Rollout, Step
 from agentsgym.types.text import finite, plain
 

@@ -16,7 +16,7 @@ from typing import Any
 from agentsgym.report.stored import Contents, Source, groups, spread
 from agentsgym.report.viewer.data import block_data, comparison, index_entry, set_figures
 from agentsgym.runs.files import StoredRollout
-from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.directory import replacing
 
 Json = dict[str, Any]
 

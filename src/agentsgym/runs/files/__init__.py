@@ -1,8 +1,7 @@
 """The files of a run: its directory, metrics, rollouts and summary."""
 
-from agentsgym.runs.files.atomic import DamagedFile
 from agentsgym.runs.files.columns import StoredRollout
-from agentsgym.runs.files.directory import RunDirectory
+from agentsgym.runs.files.directory import DamagedFile, RunDirectory
 from agentsgym.runs.files.records import (
     MetricsFile,
     OtherFormat,

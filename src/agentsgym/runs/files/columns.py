@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from agentsgym.runs.files.atomic import DamagedFile
+from agentsgym.runs.files.directory import DamagedFile
 from agentsgym.types import Episode, Message, Rollout, Step, ToolCall, ToolSchema
 from agentsgym.types.reward_placement import FINAL_REWARDS, REWARD_PLACEMENTS
 from agentsgym.types.rows import Floats

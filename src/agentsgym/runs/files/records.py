@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation, Passes
 from agentsgym.evaluation.effects import Effect
-from agentsgym.runs.files.atomic import DamagedFile, naming, read_bytes, write_text
+from agentsgym.runs.files.directory import DamagedFile, naming, read_bytes, write_text
 from agentsgym.types.text import masked, plain, short_repr
 
 KEY, VERSION = "schema", 2

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from agentsgym.runs.files.atomic import DamagedFile, opened, replacing
 from agentsgym.runs.files.columns import (
     SCHEMA,
     StoredRollout,
@@ -21,7 +20,7 @@ from agentsgym.runs.files.columns import (
     rollouts_of,
     table_of,
 )
-from agentsgym.runs.files.directory import RunDirectory
+from agentsgym.runs.files.directory import DamagedFile, RunDirectory, opened, replacing
 from agentsgym.runs.files.records import KEY, VERSION, OtherFormat, check_version
 from agentsgym.types import Rollout
 from agentsgym.types.rows import StepNumbers, TokenRecord

