@@ -139,13 +139,9 @@ def sigterm_interrupts() -> AbstractContextManager[None]:
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]
-    """Writes one line per logged optimizer step and per evaluation.
-
-    In addition to the trainer's values a line has `seconds` (of RL so far, over all resumes); a
-    training line also `total_agent_tokens` (so far) and `tokens_per_second` (since the last line),
-    of all ranks. Those of a training line are added to `logs` too, so that callbacks after this
-    one, which send them to trackers, have them. Rank 0 writes.
-    """
+    """Writes one line per logged optimizer step and per evaluation, with the time and the tokens of
+    all ranks. Those of a training line are added to `logs` too, so that callbacks after this one,
+    which send them to trackers, have them. Rank 0 writes."""
 
     def __init__(
         self,
@@ -200,14 +196,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]
         return rate
 
     def _report(self, state: Any, values: Mapping[str, Any]) -> StepReport:
-        by_steps = state.global_step / max(state.max_steps, 1)
-        by_time = self._time_share()
+        step, most = state.global_step, state.max_steps
+        share = max(step / max(most, 1), self._time_share())
         return StepReport(
-            step=state.global_step,
-            max_steps=None if state.max_steps >= NO_LIMIT else state.max_steps,
-            share=max(by_steps, by_time),
-            seconds=values["seconds"],
-            values=values,
+            step, None if most >= NO_LIMIT else most, share, values["seconds"], values
         )
 
 
@@ -294,11 +286,8 @@ def train_until_stopped(
     find: Callable[[], Sequence[Finding]],
     best: BestWeights | None,
 ) -> str:
-    """Train, from a checkpoint if there is one; return the reason why training stopped.
-
-    `used` is the number of seconds of RL before a resume, `find` returns what goes wrong, and
-    `best` keeps the best weights.
-    """
+    """Train, from a checkpoint if there is one; return the reason why training stopped. `used` is
+    the number of seconds of RL before a resume, and `find` returns what goes wrong."""
     began = time.monotonic() - used
 
     def seconds() -> float:

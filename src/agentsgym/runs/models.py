@@ -75,11 +75,9 @@ def load_policy(config: RunConfig, progress: Progress) -> Policy:
 
 
 def load_model(model: ModelSettings, use: Use) -> Policy:
-    """The model and its tokenizer; a model with an adapter is PEFT's.
-
-    Weights that are trained are float32, all others have the section's dtype. Raises ConfigError
-    for whatever is wrong with the settings, the files or the machine.
-    """
+    """The model and its tokenizer; a model with an adapter is PEFT's. Weights that are trained are
+    float32, all others have the section's dtype. Raises ConfigError for what is wrong with the
+    settings, the files or the machine."""
     _refuse_tiny(model)
     check_name(model)
     check_machine(model, use.device)
@@ -351,11 +349,9 @@ def _reason(error: Exception) -> str:
 
 def merge_adapter(source: Path, output: Path | None = None, *, trust: bool = False) -> Path:
     """Write the base model with the adapter in `source`, a run or an adapter directory, as a plain
-    model directory (default: `merged` in `source`), and return its path.
-
-    The sum is computed in float32 and stored in the base model's own dtype. Raises ConfigError if
-    there is no adapter, its base model cannot be loaded, or `output` exists.
-    """
+    model directory (default: `merged` in `source`), and return its path. The sum is computed in
+    float32 and stored in the base model's own dtype. Raises ConfigError if there is no adapter, its
+    base model cannot be loaded, or `output` exists."""
     import torch
     from transformers import AutoConfig
 

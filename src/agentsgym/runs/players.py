@@ -134,10 +134,8 @@ class Contestant:
 @contextmanager
 def contestant(name: str, run: RunConfig, *, seed: int, note: Note) -> Iterator[Contestant]:
     """The agents `run.model.path` of any environments: one model for all, or each one's own
-    scripted agent. The run's engine samples a model's actions; it is closed at the end.
-
-    Raises ConfigError if there is no such agent or engine, and the errors of the engine's class.
-    """
+    scripted agent. The run's engine samples a model's actions; it is closed at the end. Raises
+    ConfigError if there is no such agent or engine, and the errors of the engine's class."""
     path, settings, note_once = run.model.path, run.engine, cache(note)
     if path.startswith(SCRIPTED):
         for key in ("name", "urls", "served_model", "key_env", "launch"):
@@ -300,10 +298,7 @@ def saved_evaluation(
     root: Path, model: str, settings: Mapping[str, Any], note: Callable[[str], None]
 ) -> Iterator[SavedEvaluation]:
     """The evaluation of `model` with these settings in the directory `root`, new or continued.
-
-    Raises ConfigError if the directory has another evaluation or other files, RunInUse if another
-    process writes it.
-    """
+    Raises ConfigError if it has another evaluation or other files, RunInUse if it is in use."""
     file = _file_of(root, model, settings)
     lock = lock_directory(root)
     try:

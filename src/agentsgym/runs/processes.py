@@ -125,11 +125,8 @@ def _problems(config: RunConfig, launch: Launch, settings: "GRPOEnvConfig") -> I
 
 def run_processes(count: int, arguments: Sequence[str]) -> Ended:
     """Run the command line with these arguments in `count` processes that train together, and wait
-    until all have ended.
-
-    Rank 0 has this terminal. Ctrl-C and SIGTERM go to all of them. Once one has failed, those that
-    do not end by themselves are killed; all are killed if this process is.
-    """
+    until all have ended. Rank 0 has this terminal. Ctrl-C and SIGTERM go to all of them. Once one
+    has failed, those that do not end by themselves are killed."""
     with ExitStack() as stack:
         files = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(count - 1)]
         children: list[Child] = []

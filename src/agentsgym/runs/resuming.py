@@ -201,10 +201,7 @@ def save_model(trainer: "GRPOEnvTrainer", folder: Path) -> None:
 
 
 def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[int, Path] | None:
-    """Step and path of the newest checkpoint that can be read, or None.
-
-    Newer ones that are damaged are reported; the resumed run writes them again.
-    """
+    """Step and path of the newest checkpoint that can be read, or None; newer ones are reported."""
     for step, path in directory.all_checkpoints():
         problem = checkpoint_damage(path)
         if problem is None:
@@ -214,10 +211,8 @@ def last_whole(directory: RunDirectory, note: Callable[[str], None]) -> tuple[in
 
 
 def load_trained(config: RunConfig, folder: Path) -> Policy:
-    """The run's model with the weights in `folder`: a checkpoint, or the trained model.
-
-    Raises ConfigError if they are whole weights and the run trains an adapter, or the reverse.
-    """
+    """The run's model with the weights in `folder`, a checkpoint or the trained model. Raises
+    ConfigError if they are whole weights and the run trains an adapter, or the reverse."""
     from agentsgym.training.checkpoints import load_adapters
 
     adapted = config.model.lora is not None or is_adapter(Path(config.model.path))
@@ -239,12 +234,9 @@ def load_trained(config: RunConfig, folder: Path) -> Policy:
 
 
 def name_reference(model: Any, section: ModelSettings, folder: Path) -> None:
-    """Set the name of `model` to its initial weights, which TRL loads as the reference.
-
-    A resumed model was loaded from its checkpoint and would otherwise be its own reference.
-    `section` is the run's `model`; if its path alone does not lead to its weights, a copy is kept
-    in `folder`. The reference of an adapter is in the model itself.
-    """
+    """Set the name of `model` to its initial weights, which TRL loads as the reference: a resumed
+    model would otherwise be its own. If the path of the run's `section` does not lead to them, a
+    copy is kept in `folder`. The reference of an adapter is in the model itself."""
     if is_adapted(model):
         return
     source = section.path

@@ -250,11 +250,8 @@ class RunConfig(Section):
 
 
 def parse_config(data: Mapping[str, Any]) -> RunConfig:
-    """Check a mapping and convert it to a RunConfig. Of `env_config` and of TRL's settings in
-    `train`, only the form is checked.
-
-    Raises ConfigError with the wrong key and the allowed values.
-    """
+    """Check a mapping and convert it to a RunConfig; of `env_config` and of TRL's settings in
+    `train`, only the form. Raises ConfigError with the wrong key and the allowed values."""
     _check_size(data)
     config = read(RunConfig, data)
     for key, value in secrets_in(config.model_dump()):

@@ -35,20 +35,15 @@ def presets() -> dict[str, str]:
 
 
 def load_config(source: str, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration of a preset or YAML file with dotted overrides.
-
-    `name` defaults to the preset's or file's name. Raises ConfigError for an unknown source, key or
-    value.
-    """
+    """The configuration of a preset or YAML file, by default with its name, with dotted overrides.
+    Raises ConfigError for an unknown source, key or value."""
     data = {"name": Path(source).stem, **named_yaml(source, "preset")}
     return parse_config(merge(data, overrides or {}))
 
 
 def load_run(run_dir: Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The configuration of an earlier run, to continue it in the same directory.
-
-    Raises ConfigError if there is none, OtherFormat if a newer agentsgym wrote the run.
-    """
+    """The configuration of an earlier run, to continue it in the same directory. Raises ConfigError
+    if there is none, OtherFormat if a newer agentsgym wrote the run."""
     directory = RunDirectory(run_dir)
     if not directory.is_run():
         raise ConfigError(f"{run_dir} holds no run to resume (it has no config.yaml)")
@@ -88,12 +83,9 @@ def merge(
     overrides: Mapping[str, Any],
     section: type[Section] | None = RunConfig,
 ) -> dict[str, Any]:
-    """`base`, values of a `section`, with each dotted key set; missing mappings on the way are
-    created.
-
-    Where a text stands for a section (`model`), it is the section's main key: `model.lora.r=8`
-    keeps it. `model=PATH` keeps the section's other keys but the revision of the former path.
-    """
+    """`base`, values of a `section`, with each dotted key set; missing mappings are created. A text
+    in the place of a section (`model`) is the section's main key: `model.lora.r=8` keeps it.
+    `model=PATH` keeps the section's other keys but the revision of the former path."""
     merged = dict(base)
     for key, value in overrides.items():
         head, _, rest = key.partition(".")
@@ -129,9 +121,7 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
 
 def load_yaml(text: str | bytes, source: str) -> dict[str, Any]:
     """A YAML mapping in which 1e-4 is a number; bytes are UTF-8, or UTF-16 with a byte order mark.
-
-    Raises ConfigError with the name `source`.
-    """
+    Raises ConfigError with the name `source`."""
     data = _parsed(text, source)
     if not isinstance(data, dict):
         raise ConfigError(f"{source} must hold a mapping of keys, got {type(data).__name__}")

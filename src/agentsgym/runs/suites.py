@@ -107,10 +107,8 @@ def place_of(game: SuiteGame, run: RunConfig) -> RunConfig:
 def requests_of(
     game: SuiteGame, place: RunConfig, seed: int, most_tasks: int | None = None
 ) -> list[RolloutRequest]:
-    """What is played in a game; `most_tasks` takes its first tasks only.
-
-    Raises ConfigError for a task that the environment refuses.
-    """
+    """What is played in a game; `most_tasks` takes its first tasks only. Raises ConfigError for a
+    task that the environment refuses."""
     env, count = make_env(place), game.rollouts_per_task
     tasks = game.listed_tasks
     if tasks is None:
@@ -141,11 +139,8 @@ def play_suite(
     on_game: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Played]:
     """Let the model play every game, apart from those without the scripted agent that is asked
-    for; by the games' names.
-
-    With `output`, each game is saved in a directory of its name, and continued from there. Raises
-    ConfigError for a wrong game before any is played.
-    """
+    for; by the games' names. With `output`, each game is saved in a directory of its name, and
+    continued from there. Raises ConfigError for a wrong game before any is played."""
     places = {game.name: place_of(game, player.run) for game in suite.games}
     requests = {
         game.name: requests_of(game, places[game.name], seed, most_tasks) for game in suite.games

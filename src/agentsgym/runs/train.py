@@ -91,8 +91,8 @@ def train_run(
     asked after half of the training and at the end what goes wrong: the progress and the summary
     have it.
 
-    Under a launcher of several processes (`accelerate launch`) every one of them must call it, with
-    equal arguments. If one of them fails, all do; the error of the first is in the summary.
+    Under a launcher of several processes (`accelerate launch`) each of them must call it, with
+    equal arguments. If one fails, all do; the error of the first is in the summary.
 
     Raises ConfigError or UnknownEnvironment before any file is written, also if a launcher started
     processes that do not train together; RunInUse (a ConfigError) if another run writes to the

@@ -115,11 +115,7 @@ def _teacher(settings: WarmStartSettings, env: MultistepEnv) -> Agent:
 
 class WarmStart:
     """The warm start of one run's pretrained model. The constructor checks the settings and touches
-    no file.
-
-    `resumes` says that the run continues: then its source is needed only for games that the run
-    does not hold yet.
-    """
+    no file; of a run that `resumes`, the source is needed only for games that are not stored."""
 
     def __init__(
         self,
@@ -234,11 +230,8 @@ class WarmStart:
 
     def _recorded_games(self, trainer: "GRPOEnvTrainer") -> list[Rollout]:
         """At most `games` games of another run, those with most reward: the best of each group, of
-        equal ones the latest.
-
-        They may come from anybody: only their texts are used, and what no game can contain, or has
-        a row that is too long, is left out with a note. Raises ConfigError if none remains.
-        """
+        equal ones the latest. They may come from anybody: only their texts are used, and what is
+        damaged or too long is left out with a note. Raises ConfigError if none remains."""
         settings, note, selected = self._settings, self._progress.note, self._selection()
         codec, most = self._codec(trainer), trainer.args.max_rollout_tokens
         folder, games, bad = str(settings.run), list[Rollout](), 0

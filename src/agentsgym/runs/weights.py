@@ -56,10 +56,8 @@ def adapter_damage(folder: Path) -> str | None:
 
 
 def model_damage(folder: Path) -> str | None:
-    """The problem with the files of a model or adapter directory, or None.
-
-    It checks each file's structure and length, not the weights themselves.
-    """
+    """The problem with the files of a model or adapter directory, by structure and length, or
+    None."""
     if (folder / ADAPTER_CONFIG).is_file():
         return adapter_damage(folder)
     if not (folder / "config.json").is_file():
@@ -173,9 +171,7 @@ def is_adapter(folder: Path) -> bool:
 
 def read_adapter(folder: Path, base: str | None = None) -> StoredAdapter:
     """The adapter in a directory, without its weights; of the model `base`, if that is known.
-
-    Raises ConfigError if a file is damaged, or if the adapter needs what is not read.
-    """
+    Raises ConfigError if a file is damaged, or if the adapter needs what is not read."""
     problem = adapter_damage(folder)
     if problem is not None:
         raise _no_adapter(folder, problem)
@@ -244,9 +240,7 @@ def in_hub_cache(name: str, revision: str | None) -> bool:
 
 def new_adapter(model: Any, lora: LoraSettings, base: str, revision: str | None) -> Any:
     """`model` with a new adapter, which changes nothing until it is trained; the rest is frozen.
-
-    Raises ConfigError if `target_modules` are not in the model.
-    """
+    Raises ConfigError if `target_modules` are not in the model."""
     return _adapted(model, lora.model_dump(), base, revision, trainable=True)
 
 

@@ -141,10 +141,8 @@ class DamagedFile(ValueError):
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yields the path of a new file or directory, which replaces `path` at the end of the block.
-
-    Until then `path` does not change; if the block or a write fails, it stays as it was.
-    """
+    """Yields the path of a new file or directory, which replaces `path` at the end of the block. If
+    the block or a write fails, `path` stays as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     remove(part)
@@ -254,11 +252,8 @@ def _holder(path: Path) -> str:
 def claim(
     directory: Path, *, resume: bool, set_aside: bool, note: Callable[[str], None]
 ) -> BaseFileLock:
-    """The lock of a directory that contains a run to resume, or nothing.
-
-    An earlier run is renamed if `set_aside` says so; otherwise, and for a directory of other files,
-    ConfigError is raised.
-    """
+    """The lock of a directory that contains a run to resume, or nothing. An earlier run is renamed
+    if `set_aside` says so; otherwise, and for a directory of other files, ConfigError is raised."""
     run = RunDirectory(directory)
     others = directory.iterdir() if directory.is_dir() and not run.is_run() else ()
     if any(path.name != _FILE for path in others):

@@ -55,12 +55,9 @@ _KEEP_ALL = KeepRollouts()
 
 
 class RolloutWriter:
-    """A trainer's rollout sink: writes its rollouts to the run's files, and deletes those of
-    generations that `keep` does not name.
-
-    A file appears only when it is complete. Each of several processes writes files of its own.
-    `agent_tokens` counts the tokens that this process sampled in training.
-    """
+    """A trainer's rollout sink: writes rollouts to the run's files, each process to its own, and
+    deletes those of generations that `keep` does not name. `agent_tokens` counts the tokens that
+    this process sampled in training."""
 
     def __init__(self, run_dir: Path, keep: KeepRollouts = _KEEP_ALL) -> None:
         self._directory = RunDirectory(run_dir)
@@ -131,11 +128,9 @@ def read_stored(run_dir: str | Path, phase: str | None = None) -> Iterator[Store
 
 
 def read_rollouts(run_dir: str | Path, phase: str | None = None) -> Iterator[Rollout]:
-    """The rollouts of a run as they were played; `phase` is "before", "train", "eval" or "after".
-
-    A group's rollouts are adjacent; group numbers start again at each step. The last group of a
-    process's file may continue in the next process's.
-    """
+    """The rollouts of a run as they were played; `phase` is "before", "train", "eval" or "after". A
+    group's rollouts are adjacent; group numbers start again at each step. The last group of a
+    process's file may continue in the next process's."""
     return (stored.rollout for stored in read_stored(run_dir, phase))
 
 
