@@ -1,5 +1,5 @@
-"""The reinforcement learning of a run: the trainer with the run's callbacks (metrics, ends,
-checkpoints, best weights), until it stops."""
+"""What a run adds to the trainer as callbacks: metrics, ends, checkpoints by the clock, a look for
+faults, best weights; and what signals do meanwhile."""
 
 import math
 import signal
@@ -22,7 +22,6 @@ from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.files.directory import replacing
 from agentsgym.runs.from_config import NO_LIMIT
 from agentsgym.runs.processes import handled
-from agentsgym.runs.settings import RunConfig
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
@@ -272,47 +271,3 @@ class BestWeights(TrainerCallback):  # type: ignore[misc]
         played = training_games(self._trainer, rows, GAMES, seed=seed)
         rewards = self._trainer.ranks.gather([one.final_reward for one in played if not one.failed])
         return fmean(rewards) if rewards else -math.inf
-
-
-def train_until_stopped(
-    trainer: "GRPOEnvTrainer",
-    config: RunConfig,
-    *,
-    metrics: MetricsFile,
-    writer: RolloutWriter,
-    progress: Progress,
-    used: float,
-    checkpoint: Path | None,
-    find: Callable[[], Sequence[Finding]],
-    best: BestWeights | None,
-) -> str:
-    """Train, from a checkpoint if there is one; return the reason why training stopped. `used` is
-    the number of seconds of RL before a resume, and `find` returns what goes wrong."""
-    began = time.monotonic() - used
-
-    def seconds() -> float:
-        return time.monotonic() - began
-
-    saves = trainer.args.save_strategy != "no"
-    stop = RunCallback(
-        trainer.ranks,
-        trainer.args.updates_per_generation,
-        seconds,
-        max_seconds=config.max_seconds,
-        checkpoint_seconds=config.checkpoint_seconds if saves else None,
-        find=find,
-        note=progress.note,
-    )
-    trainer.add_first_callback(
-        MetricsCallback(trainer.ranks, metrics, writer, progress, seconds, stop.share_used)
-    )
-    trainer.add_callback(stop)
-    if best is not None:
-        trainer.add_callback(best)
-    with ctrl_c_stops(stop, progress.note):
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if trainer.low_signal.reason is not None:
-        return f"no signal: {trainer.low_signal.reason}"
-    if trainer.state.global_step >= trainer.state.max_steps:
-        return "max_steps"
-    return stop.reason or "max_steps"

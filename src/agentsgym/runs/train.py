@@ -23,8 +23,10 @@ from agentsgym.runs.callbacks import (
     BestWeights,
     Examine,
     Finding,
+    MetricsCallback,
+    RunCallback,
+    ctrl_c_stops,
     sigterm_interrupts,
-    train_until_stopped,
 )
 from agentsgym.runs.evaluate import (
     MOST_TASKS,
@@ -306,20 +308,37 @@ class TrainingRun:
         self.ranks.together(lambda: self._writer(rollouts, info))
 
     def _train(self, trainer: "GRPOEnvTrainer") -> None:
-        best = BestWeights(trainer, self._directory.best) if self._config.keep_best else None
-        stop_reason = train_until_stopped(
-            trainer,
-            self._config,
-            metrics=self._metrics,
-            writer=self._writer,
-            progress=self.progress,
-            used=self._summary.phases.get("rl", 0.0),
-            checkpoint=self._start.checkpoint,
+        config, args, note = self._config, trainer.args, self.progress.note
+        checkpoint = self._start.checkpoint
+        began = time.monotonic() - self._summary.phases.get("rl", 0.0)
+
+        def seconds() -> float:
+            return time.monotonic() - began
+
+        stop = RunCallback(
+            self.ranks,
+            args.updates_per_generation,
+            seconds,
+            max_seconds=config.max_seconds,
+            checkpoint_seconds=None if args.save_strategy == "no" else config.checkpoint_seconds,
             find=self._findings,
-            best=best,
+            note=note,
         )
+        log = self._metrics, self._writer, self.progress
+        trainer.add_first_callback(MetricsCallback(self.ranks, *log, seconds, stop.share_used))
+        trainer.add_callback(stop)
+        best = BestWeights(trainer, self._directory.best) if config.keep_best else None
+        if best is not None:
+            trainer.add_callback(best)
+        with ctrl_c_stops(stop, note):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        stop_reason = stop.reason or "max_steps"
+        if trainer.low_signal.reason is not None:
+            stop_reason = f"no signal: {trainer.low_signal.reason}"
+        elif trainer.state.global_step >= trainer.state.max_steps:
+            stop_reason = "max_steps"
         if best is not None and stop_reason != "interrupted":
-            figures = best.choose(self._train_data, self._config.seed, self.progress.note)
+            figures = best.choose(self._train_data, config.seed, note)
             self._summary.model_figures["keep_best"] = figures
         self._summary.steps = trainer.state.global_step
         self._summary.agent_tokens = sum(self.ranks.gather([self._writer.agent_tokens]))
