@@ -35,7 +35,7 @@ TABLES = (  # kind of leaf, file and name of the table, where the rows' modules 
     ("estimator", "credit/estimators/__init__.py", "NAMES", "agentsgym.credit.estimators"),
     ("engine", "generation/factory.py", "ENGINES", "agentsgym.generation"),
     ("rollouts", "training/collect.py", "SOURCES", "agentsgym.rollout"),
-    ("part of a run", "runs/__init__.py", "PARTS", "agentsgym.runs"),
+    ("part of a run", "runs/parts.py", "PARTS", "agentsgym.runs"),
     ("integration", "report/export/write.py", "WRITERS", "agentsgym.integrations"),
     ("tool format", "tokens/tool_formats/__init__.py", "NAMES", "agentsgym.tokens.tool_formats"),
     ("fault", "report/doctor/faults.yaml", "", "agentsgym.report.doctor.faults"),

@@ -23,8 +23,9 @@ from agentsgym.cli.console import (
 from agentsgym.cli.progress import bars
 from agentsgym.cli.tables import duration, summary_table
 from agentsgym.envs import ConfigError
-from agentsgym.runs import RunConfig, load_config, load_run, part, presets
+from agentsgym.runs import RunConfig, load_config, load_run, presets
 from agentsgym.runs.files import RunDirectory, Summary
+from agentsgym.runs.parts import part
 from agentsgym.runs.processes import (
     Ended,
     Launch,

@@ -1,10 +1,8 @@
 """Training runs: configuration, orchestration, and resuming after an interruption."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from agentsgym.runs.parts import Progress, StepReport
 from agentsgym.runs.settings import (
     EvalSettings,
     LoraSettings,
@@ -13,13 +11,12 @@ from agentsgym.runs.settings import (
     parse_config,
 )
 from agentsgym.runs.sources import load_config, load_run, merge, parse_overrides, presets
-from agentsgym.types.names import ConfigError, lazy_names
+from agentsgym.types.names import lazy_names
 
 if TYPE_CHECKING:
     from agentsgym.runs.train import train_run
 
 __all__ = [
-    "PARTS",
     "EvalSettings",
     "LoraSettings",
     "ModelSettings",
@@ -31,54 +28,9 @@ __all__ = [
     "merge",
     "parse_config",
     "parse_overrides",
-    "part",
     "presets",
     "train_run",
 ]
 
 
 __getattr__ = lazy_names(__name__, {"train_run": "train"})
-
-
-PARTS = (
-    "warm_start",
-    "rehearsal",
-    "curve",
-)
-"""Files of this package that a run may do without: no other file imports them."""
-
-
-def part(name: str) -> Any:
-    """The module of a part, imported now. Raises ConfigError for one that is not here."""
-    if name not in PARTS:
-        raise ConfigError(f"this copy of agentsgym has no {name}; it has {', '.join(PARTS)}")
-    return import_module(f"agentsgym.runs.{name}")
-
-
-@dataclass(frozen=True, slots=True)
-class StepReport:
-    """One optimizer step: `step` of `max_steps` (None: only time limits the run), the completed
-    `share` of the run, and the logged values."""
-
-    step: int
-    max_steps: int | None
-    share: float
-    seconds: float
-    values: Mapping[str, Any]
-
-
-class Progress:
-    """Receives the progress reports of a run; this one shows nothing."""
-
-    def phase(self, name: str, what: str) -> None:
-        """A phase begins: "model", "probe", "before", "warm_start", "warm_started", "rl", "after",
-        "report"."""
-
-    def warm_start(self, step: int, steps: int, values: Mapping[str, float]) -> None:
-        """The warm start has done `step` of `steps` updates; `values` has its loss."""
-
-    def step(self, report: StepReport) -> None:
-        """An optimizer step was logged."""
-
-    def note(self, text: str) -> None:
-        """A message of one line."""

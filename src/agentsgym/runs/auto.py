@@ -19,8 +19,8 @@ from agentsgym.agents.scripted import RandomAgent, scripted_agent
 from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation.evaluate import known_reference
-from agentsgym.runs import Progress
 from agentsgym.runs.from_config import make_env, run_tasks
+from agentsgym.runs.parts import Progress
 from agentsgym.runs.settings import TINY, RunConfig, parse_config
 from agentsgym.runs.sources import flat, merge
 from agentsgym.types import Rollout

@@ -16,11 +16,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import TrainerCallback
 
-from agentsgym.runs import Progress, StepReport
 from agentsgym.runs.evaluate import training_games
 from agentsgym.runs.files import MetricsFile, RolloutWriter
 from agentsgym.runs.files.directory import replacing
 from agentsgym.runs.from_config import NO_LIMIT
+from agentsgym.runs.parts import Progress, StepReport
 from agentsgym.runs.processes import handled
 
 if TYPE_CHECKING:

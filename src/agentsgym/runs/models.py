@@ -11,10 +11,10 @@ from urllib.request import Request, urlopen
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
-from agentsgym.runs import Progress, part
 from agentsgym.runs.builtin import builtin_models, model_place
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.directory import replacing
+from agentsgym.runs.parts import Progress, part
 from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
 from agentsgym.runs.weights import (
     StoredAdapter,

@@ -28,11 +28,11 @@ from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
-from agentsgym.runs import Progress
 from agentsgym.runs.auto import resolved
 from agentsgym.runs.builtin import SHAPE, model_place
 from agentsgym.runs.from_config import make_env, train_settings
 from agentsgym.runs.models import Use, ask_hub, device_in_use, dtype_of, load_tokenizer, source_of
+from agentsgym.runs.parts import Progress
 from agentsgym.runs.processes import SHARING, Launch, check_processes, processes_started
 from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
 from agentsgym.runs.train import train_run

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from filelock import BaseFileLock
 
 from agentsgym.evaluation import Evaluation
-from agentsgym.runs import PARTS, Progress, part
 from agentsgym.runs.auto import resolved
 from agentsgym.runs.callbacks import (
     BestWeights,
@@ -55,6 +54,7 @@ from agentsgym.runs.from_config import (
     train_settings,
 )
 from agentsgym.runs.models import Policy, load_policy
+from agentsgym.runs.parts import PARTS, Progress, part
 from agentsgym.runs.processes import Launch, check_processes, processes_here
 from agentsgym.runs.resuming import (
     Start,

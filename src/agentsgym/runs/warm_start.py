@@ -21,7 +21,6 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
-from agentsgym.runs import Progress
 from agentsgym.runs.evaluate import PROBE, probe, signal_text
 from agentsgym.runs.files import (
     DamagedFile,
@@ -33,6 +32,7 @@ from agentsgym.runs.files import (
 )
 from agentsgym.runs.files.directory import read_bytes, write_text
 from agentsgym.runs.from_config import make_env
+from agentsgym.runs.parts import Progress
 from agentsgym.runs.resuming import save_model
 from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Agent, Rollout, SamplingParams
