@@ -17,7 +17,7 @@ from trl import GRPOConfig, TrlParser
 
 from agentsgym.training import GRPOEnvConfig
 from agentsgym.training.settings import OwnSettings
-from agentsgym.training.trl_settings import BELONGS_TO, EXPERTS, REFUSED
+from agentsgym.training.trl_settings import BELONGS_TO, REFUSED
 
 ROOT = Path(__file__).parents[2]
 OF_TRL = {field.name: field for field in dataclasses.fields(GRPOConfig)}
@@ -81,7 +81,7 @@ def another_value(name):
     return [1.0] if "list" in str(HINTS[name]) else {"a": 1} if "dict" in str(kind) else "other"
 
 
-@pytest.mark.parametrize("name", sorted((REFUSED.keys() & OF_TRL.keys()) - {EXPERTS}))
+@pytest.mark.parametrize("name", sorted(REFUSED.keys() & OF_TRL.keys()))
 def test_a_refused_setting_names_itself_and_says_why(config, name):
     with pytest.raises(ValueError, match=f"{name}=") as caught:
         config(**{name: another_value(name)})

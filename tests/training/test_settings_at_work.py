@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from agentsgym.training import GRPOEnvTrainer
-from family_models import family_model
 
 
 def test_the_order_of_tasks_is_drawn_from_data_seed(make_trainer):
@@ -27,12 +26,6 @@ def test_another_configuration_is_refused(tiny_llama, tmp_path):
 
     with pytest.raises(TypeError, match="args must be a GRPOEnvConfig, got GRPOConfig"):
         GRPOEnvTrainer(tiny_llama, GRPOConfig(str(tmp_path), use_cpu=True, bf16=False))
-
-
-def test_the_weight_of_a_loss_of_experts_is_refused_for_a_model_that_has_experts(make_trainer):
-    assert make_trainer(router_aux_loss_coef=0.001).args.router_aux_loss_coef == 0.001
-    with pytest.raises(ValueError, match=r"router_aux_loss_coef=0\.001 is not supported here"):
-        make_trainer(model=family_model("qwen3_moe"), router_aux_loss_coef=0.001)
 
 
 def test_a_head_in_float32_on_a_bfloat16_model_with_tied_embeddings(

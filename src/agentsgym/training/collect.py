@@ -38,11 +38,7 @@ class RolloutCollector:
     """
 
     def __init__(
-        self,
-        engine: TrainableEngine,
-        envs: EnvPool,
-        args: GRPOEnvConfig,
-        ranks: Ranks,
+        self, engine: TrainableEngine, envs: EnvPool, args: GRPOEnvConfig, ranks: Ranks
     ) -> None:
         self.engine = engine
         self.envs = envs
@@ -101,13 +97,9 @@ class RolloutCollector:
     @property
     def train_sampling(self) -> SamplingParams:
         """The training's sampling settings."""
-        args = self._args
+        args, stop = self._args, tuple(self._args.stop_strings)
         return SamplingParams(
-            args.max_action_tokens,
-            args.temperature,
-            args.top_p,
-            args.top_k,
-            tuple(args.stop_strings),
+            args.max_action_tokens, args.temperature, args.top_p, args.top_k, stop
         )
 
     @property

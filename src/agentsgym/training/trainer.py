@@ -55,7 +55,7 @@ from agentsgym.training.tasks import Curriculum, read_training_set, training_tas
 from agentsgym.training.teacher import teacher_pass
 from agentsgym.training.token_sample import TokenSample, TokenSink
 from agentsgym.training.trl_base import TRLBase
-from agentsgym.training.trl_settings import refuse_arguments, refuse_settings
+from agentsgym.training.trl_settings import refuse_arguments
 from agentsgym.training.update import Update, UpdateSize
 from agentsgym.types import Rollout, RolloutRequest, SamplingParams, TrainableEngine
 
@@ -120,8 +120,6 @@ class GRPOEnvTrainer(TRLBase):
         check_metric(args, eval_dataset)
         if trl.get("peft_config") is None:
             check_reference(model, args.beta)
-        # TRL 1.16 refuses it for a model without experts, on which it has no effect.
-        given, args.router_aux_loss_coef = args.router_aux_loss_coef, 0.0
         super().__init__(
             model=model,
             args=args,
@@ -130,8 +128,6 @@ class GRPOEnvTrainer(TRLBase):
             processing_class=processing_class,
             **trl,
         )
-        args.router_aux_loss_coef = given
-        refuse_settings(args, self.model)
         rendering = template_options(self.tokenizer, args.chat_template, self.chat_template_kwargs)
         if self.accelerator.is_main_process:
             log_properties(self.tokenizer, rendering)
@@ -145,15 +141,8 @@ class GRPOEnvTrainer(TRLBase):
         self.sync = WeightSync(engine, Path(args.output_dir) / "sync", self.ranks)
         self.collector = RolloutCollector(engine, pool, args, self.ranks)
         self.branches = BranchPlan(args, self.ranks, lambda: self.kept("branches"))
-        self.batches = GenerationBatches(
-            args,
-            self.tasks,
-            self.collector,
-            self.ranks,
-            self.push_weights,
-            self.play_tasks,
-            self.branches,
-        )
+        play = self.push_weights, self.play_tasks, self.branches
+        self.batches = GenerationBatches(args, self.tasks, self.collector, self.ranks, *play)
         replays = args.zero_signal_groups == "replay"
         self.replay = ReplayBuffer(args.num_generations, args.replay_max_age) if replays else None
         self.rollout_sink = rollout_sink
@@ -204,11 +193,11 @@ class GRPOEnvTrainer(TRLBase):
         """Play this rank's rollouts of the next generation and assign credit."""
         started = time.perf_counter()
         args, step = self.args, self.state.global_step
+        number = step // args.updates_per_generation
         requests, rollouts = self.batches.next(step, self.state.max_steps)
         advantages = self._credit(rollouts)
         figures: dict[str, float] = {}
         if isinstance(self.tasks, Curriculum):
-            number = step // args.updates_per_generation
             figures |= self.tasks.learn(number, advantages.groups_with_signal)
         rounds = args.max_resample_rounds if args.zero_signal_groups == "resample" else 0
         for round_ in range(rounds):
@@ -225,7 +214,8 @@ class GRPOEnvTrainer(TRLBase):
         trained = advantages.train_rollouts()
         self.sample.choose(trained, step)
         if self.replay is not None:
-            trained = self._replay(trained, self.replay)
+            trained, ages = self.replay.fill(trained, number)
+            figures |= self._replayed(ages)
         self.low_signal.update(advantages.share_with_signal)
         figures |= {"time/rollouts": seconds} | self.batches.figures(rollouts, step)
         figures |= self.branches.learn(rollouts)
@@ -262,15 +252,11 @@ class GRPOEnvTrainer(TRLBase):
         fresh = dict(zip(again, played, strict=True))
         return [fresh.get(i, old) for i, old in enumerate(rollouts)]
 
-    def _replay(self, trained: list[TrainRollout], replay: ReplayBuffer) -> list[TrainRollout]:
-        """Put stored groups in the place of groups without signal."""
-        number = self.state.global_step // self.args.updates_per_generation
-        filled, ages = replay.fill(trained, number)
+    def _replayed(self, ages: list[int]) -> dict[str, float]:
+        """Figures of the groups of these ages that take the place of groups without signal."""
         every, size = self.ranks.gather(ages), self.args.generation_batch_size
-        self.record_metric("replay/share", len(every) * self.args.num_generations / size)
-        if every:
-            self.record_metric("replay/age", sum(every) / len(every))
-        return filled
+        share = {"replay/share": len(every) * self.args.num_generations / size}
+        return share | ({"replay/age": sum(every) / len(every)} if every else {})
 
     # -- its loss weights -----------------------------------------------------------------------
 

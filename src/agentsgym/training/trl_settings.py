@@ -38,7 +38,6 @@ _PRECISION = (
 )
 _VLLM = "start vLLM servers, or let the run do so: engine.urls, engine.launch"
 
-EXPERTS = "router_aux_loss_coef"
 REFUSED: dict[str, str] = {
     "use_liger_kernel": _LIGER,
     "liger_kernel_config": _LIGER,
@@ -73,7 +72,7 @@ REFUSED: dict[str, str] = {
     "entropy_target": _ENTROPY,
     "reward_weights": _REWARD,
     "multi_objective_aggregation": _REWARD,
-    EXPERTS: "the auxiliary loss of a model with experts counts every token of a row, also those "
+    "router_aux_loss_coef": "the auxiliary loss of experts counts every token of a row, also those "
     "that rows share and that are read once",
     "log_completions": "`agentsgym view` shows every rollout, and rollout_sink receives them",
     "sync_ref_model": "the reference is the model before training; resume with another one",
@@ -202,14 +201,12 @@ def default_of(field: Any) -> Any:
     return field.default if missing else field.default_factory()
 
 
-def refuse_settings(config: Any, model: Any = None) -> None:
-    """Raise ValueError for a refused setting that was changed, with what to set instead; what is
-    refused for some models, once the model is known."""
-    experts = model is not None and hasattr(model.config.get_text_config(), "output_router_logits")
+def refuse_settings(config: Any) -> None:
+    """Raise ValueError for a refused setting that was changed, with what to set instead."""
     for field in dataclasses.fields(config):
         name, value = field.name, getattr(config, field.name, None)
         why = REFUSED.get(name) or (_VLLM if name.startswith("vllm_") else None)
-        if why and value != default_of(field) and (experts or name != EXPERTS):
+        if why and value != default_of(field):
             raise ValueError(f"{name}={value!r} is not supported here: {why}")
 
 

@@ -80,11 +80,7 @@ class Scorer:
     """
 
     def __init__(
-        self,
-        accelerator: Any,
-        ranks: Ranks,
-        pad_token_id: int,
-        args: GRPOEnvConfig,
+        self, accelerator: Any, ranks: Ranks, pad_token_id: int, args: GRPOEnvConfig
     ) -> None:
         self.accelerator = accelerator
         self.ranks = ranks
@@ -103,8 +99,7 @@ class Scorer:
             self._shares = self._can_share(model)
             config = self.accelerator.unwrap_model(model).config.get_text_config()
             item = 4 if self.accelerator.mixed_precision == "no" else 2
-            used = Activations.of(config, item, checkpointing=self._checkpointing)
-            self._key = used.share
+            self._key = Activations.of(config, item, checkpointing=self._checkpointing).share
         spoken = [row for row in rows if row.agent_tokens]
         among = [row for row in spoken if len(row.supports)]
         layouts = self._layouts([row for row in among if not row.supports.whole])
@@ -149,8 +144,8 @@ class Scorer:
             Forest(ordered[part], shared[part])
             for part in forest.cuts(lengths, shared, self._max_tokens, self._key)
         ]
-        pays = _size(padded) >= forest.PAYS_FROM * _size(trees)
-        return trees if pays else padded
+        read, fewer = (sum(layout.size for layout in some) for some in (padded, trees))
+        return trees if read >= forest.PAYS_FROM * fewer else padded
 
     def _padded(self, rows: Sequence[TrainRow]) -> PaddedRows:
         return PaddedRows(rows, self._pad_token_id)
@@ -180,11 +175,8 @@ class Scorer:
         with self.accelerator.autocast(), tiles, hidden_states_at(plain, index, layout.size):
             if len(chunk.supports):
                 return self._among_supports(model, layout, chunk)
-            output = model(
-                **layout.inputs(device),
-                shift_labels=chunk.targets[None],
-                fused_lm_head=True,
-            )
+            labels = chunk.targets[None]
+            output = model(**layout.inputs(device), shift_labels=labels, fused_lm_head=True)
         entropy = None if output.entropy is None else output.entropy[0]
         return Scores(chunk, output.log_probs[0], entropy)
 
@@ -307,10 +299,6 @@ class Scorer:
         if gap > (0.1 if mixed and sharded else tolerance_of(plain)):
             return f"log-probabilities would differ by {gap:.2g} of their size"
         return ""
-
-
-def _size(layouts: Sequence[Layout]) -> int:
-    return sum(layout.size for layout in layouts)
 
 
 def _branching_rows(vocabulary: int) -> Iterator[TrainRow]:
