@@ -158,12 +158,8 @@ class CommandGameEnv(ListedTasks):
         """The command out of `commands` in an action (see `read_option`); None without one."""
         return read_option(action, commands)
 
-    def spoken(self, command: str) -> str:
-        """A command as an action."""
-        return command
-
     def admissible_actions(self, state: CommandGame) -> list[str]:
-        return [self.spoken(command) for command in state.commands]
+        return list(state.commands)
 
     @abstractmethod
     def plan_after(self, task_data: Mapping[str, Any], actions: Sequence[str]) -> tuple[str, ...]:
@@ -177,7 +173,7 @@ class CommandGameEnv(ListedTasks):
 
     def example_action(self, state: CommandGame) -> str:
         """The command that looks around; without it the first one."""
-        return self.spoken("look" if "look" in state.commands else state.commands[0])
+        return "look" if "look" in state.commands else state.commands[0]
 
 
 class ExpertAgent(PrivilegedAgent):
@@ -201,7 +197,7 @@ class _ExpertPlayer:
         known, plan = agent_state or (None, ())
         if known != session.actions:
             plan = session.env.plan_after(session.task_data, session.actions)
-        action = session.env.spoken(plan[0] if plan else "look")
+        action = plan[0] if plan else "look"
         return action, ((*session.actions, action), plan[1:])
 
 

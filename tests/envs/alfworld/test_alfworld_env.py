@@ -14,7 +14,6 @@ from agentsgym.envs.alfworld.env import NoGames
 from agentsgym.envs.command_game import ExpertAgent
 
 HERE = {"workers": 0}
-COMMANDS = ("go to shelf 1", "help", "look")
 
 
 def make(tokenizer=None, **config):
@@ -84,19 +83,6 @@ def test_what_is_not_admissible_changes_nothing_and_counts_as_malformed(task):
     assert steps_of(batch)[-1].info["stop_reason"] == "win"
 
 
-def test_thought_and_tags(task):
-    env = make()
-    assert env.command("<think>look?</think> go to shelf 1\n", COMMANDS) == "go to shelf 1"
-    tagged = make(action_tags=True)
-    assert tagged.command("I go. <action> look </action>", COMMANDS) == "look"
-    assert tagged.command("look", COMMANDS) is None
-    assert tagged.command("<action>look</action><action>help</action>", COMMANDS) is None
-    script = [f"<action>{c}</action>" for c in tagged.expert_plan(task)]
-    batch = tagged.run_trial([task], ScriptedAgent(script))
-    assert batch["final_rewards"] == [1.0]
-    assert "<action>command</action>" in batch["final_completion_messages"][0][0]["content"]
-
-
 def test_dense_reward_is_the_drop_in_the_plan(tasks):
     task = tasks["pick_heat_then_place_in_recep"]
     env = make(dense_reward=0.5)
@@ -127,7 +113,10 @@ def test_anchors_are_equal_where_the_world_is(task):
 
 
 def test_generated_datasets(cache_dir):
-    config = {"cache_dir": str(cache_dir), "task_types": [1, "look_at_obj_in_light"]}
+    config = {
+        "cache_dir": str(cache_dir),
+        "task_types": ["pick_and_place_simple", "look_at_obj_in_light"],
+    }
     env = make(**config, train_tasks=2, eval_tasks=2)
     train, held_out = env.get_train_dataset(), env.get_eval_dataset()
     assert [row["task_data"]["task_type"] for row in train] == [
@@ -177,7 +166,7 @@ def test_official_data_in_a_folder_or_by_its_variable(official, monkeypatch):
     assert len(rows) == 6
     assert "seed" not in rows[0]["task_data"]
     monkeypatch.setenv("ALFWORLD_DATA", str(official))
-    env = make(task_types=[4], eval_split="valid_seen", train_tasks=1)
+    env = make(task_types=["pick_heat_then_place_in_recep"], eval_split="valid_seen", train_tasks=1)
     held_out = env.get_eval_dataset()
     assert len(env.get_train_dataset()) == len(held_out) == 1
     assert "/valid_seen/" in held_out[0]["task_data"]["game_file"]
@@ -196,8 +185,8 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch):
     assert not env.trusts_tasks
     assert f"there is no game {gone}" in batch.rollouts[0].error
     assert "task_data needs a 'game_file'" in batch.rollouts[1].error
-    with pytest.raises(ConfigError, match=r"task_types.*pick_and_place_simple \(1\)"):
-        make(task_types=[7])
+    with pytest.raises(ConfigError, match=r"task_types.*'pick_and_place_simple'"):
+        make(task_types=["pick"])
     with pytest.raises(ConfigError, match="eval_split"):
         make(eval_split="train")
 
@@ -206,13 +195,11 @@ FORMS = [str, " {}\n".format, str.title, lambda text: text.replace(" ", "  "), "
          "Action: {}".format, "`{}`".format, str.upper, "I go.\n{}".format]  # fmt: skip
 
 
-@pytest.mark.parametrize("tags", [False, True])
-def test_without_explanations_a_command_is_read_as_the_engine_reads_it(task, tags):
-    env = make(explain_actions=False, max_steps_per_episode=1, action_tags=tags)
+def test_without_explanations_a_command_is_read_as_the_engine_reads_it(task):
+    env = make(explain_actions=False, max_steps_per_episode=1)
     command = HouseholdGame(env.game_file(task)).commands[0]
     for text in (form(command) for form in FORMS):
-        said = f"<action>{text}</action>" if tags else text
-        (rollout,) = env.run_trial([task], ScriptedAgent([said])).rollouts
+        (rollout,) = env.run_trial([task], ScriptedAgent([text])).rollouts
         engine = HouseholdGame(env.game_file(task))
         engine.step(text)
         assert rollout.episodes[0].steps[0].malformed == (engine.text == NOTHING), text

@@ -3,18 +3,16 @@
 import json
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from agentsgym.child_process import python_environment, run_python
-from agentsgym.envs.action_text import spoken
 from agentsgym.envs.alfworld.engine import NOTHING, HouseholdGame, solve
-from agentsgym.envs.alfworld.generator import GAME_FILE, TASK_TYPES, generate
+from agentsgym.envs.alfworld.generator import GAME_FILE, TASK_TYPES, TaskType, generate
 from agentsgym.envs.command_game import CommandGameEnv, GenerationFailed
 from agentsgym.envs.extras import ensure
 from agentsgym.envs.settings import OptionalPath, Tasks, cache_folder, task_directories
@@ -73,7 +71,7 @@ def find_game(
 def _generated_again(task_data: Mapping[str, Any], cache: Path) -> Path:
     """Raises ValueError for a value unknown to the generator: all three are part of a path."""
     kind, split, seed = task_data["task_type"], task_data["split"], task_data["seed"]
-    for key, value, allowed in (("task_type", kind, tuple(TASK_TYPES)), ("split", split, SPLITS)):
+    for key, value, allowed in (("task_type", kind, TASK_TYPES), ("split", split, SPLITS)):
         if value not in allowed:
             raise ValueError(f"task_data: {key!r} must be one of {', '.join(allowed)}")
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= LAST_SEED:
@@ -143,16 +141,6 @@ def game_folder(root: Path, split: str, task_type: str, seed: int) -> Path:
 
 GENERATED_TRAIN = 36
 GENERATED_EVAL = 12
-_TAG = re.compile(r"<action>(.*?)</action>", re.DOTALL)
-_TAGGED = " Write it as <action>command</action>."
-
-
-def _check_task_types(kinds: list[str | int] | None) -> list[str | int] | None:
-    known = [*TASK_TYPES, *TASK_TYPES.values()]
-    if kinds is not None and not (kinds and all(kind in known for kind in kinds)):
-        allowed = ", ".join(f"{name} ({number})" for name, number in TASK_TYPES.items())
-        raise ValueError(f"must list task types out of {allowed}; got {kinds!r}")
-    return kinds
 
 
 class ALFWorldEnv(CommandGameEnv):
@@ -176,8 +164,8 @@ class ALFWorldEnv(CommandGameEnv):
         cache_dir: OptionalPath = Field(
             None, description="folder for generated games; None: ~/.cache/agentsgym"
         )
-        task_types: Annotated[list[str | int] | None, AfterValidator(_check_task_types)] = Field(
-            None, description="names or numbers (1 to 6) of task types; None: all"
+        task_types: list[TaskType] | None = Field(
+            None, min_length=1, description="names of task types; None: all"
         )
         eval_split: Literal["valid_seen", "valid_unseen"] = Field(
             "valid_unseen",
@@ -190,7 +178,6 @@ class ALFWorldEnv(CommandGameEnv):
         eval_tasks: Tasks | None = Field(
             None, description=f"evaluation games; None: all official ones or {GENERATED_EVAL}"
         )
-        action_tags: bool = Field(False, description="read the command from <action>…</action>")
         dense_reward: float = Field(
             0.0,
             ge=0,
@@ -204,8 +191,6 @@ class ALFWorldEnv(CommandGameEnv):
     def _set_up(self) -> None:
         ensure("alfworld", "alfworld")
         ensure("fast_downward", "alfworld")
-        if self.config.action_tags:
-            self.rules += _TAGGED
         if self.config.dense_reward:
             self.reward_range = (float("-inf"), float("inf"))
 
@@ -225,20 +210,12 @@ class ALFWorldEnv(CommandGameEnv):
         progress = self.config.dense_reward * (before - game.plan_length)
         return float(game.won) + progress, {"plan_length": game.plan_length}
 
-    def spoken(self, command: str) -> str:
-        """A command as an action, with tags if the configuration requires them."""
-        return f"<action>{command}</action>" if self.config.action_tags else command
-
     def command(self, action: str, commands: Sequence[str]) -> str | None:
         """The command out of `commands` in an action (see `read_option`), without
         `explain_actions` only the command as it is, like the engine; None without one."""
-        tagged = _TAG.findall(spoken(action)) if self.config.action_tags else [action]
-        if len(tagged) != 1:
-            return None
         if self.config.explain_actions:
-            return super().command(tagged[0], commands)
-        command: str = tagged[0].strip()
-        return command if command in commands else None
+            return super().command(action, commands)
+        return action.strip() if action.strip() in commands else None
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -262,9 +239,8 @@ class ALFWorldEnv(CommandGameEnv):
         split, count, otherwise = "train", config.train_tasks, GENERATED_TRAIN
         if held_out:
             split, count, otherwise = config.eval_split, config.eval_tasks, GENERATED_EVAL
-        names: dict[Any, str] = {number: name for name, number in TASK_TYPES.items()}
-        kinds = [names.get(kind, str(kind)) for kind in self.config.task_types or TASK_TYPES]
-        root = data_root(self.config.data)
+        kinds = config.task_types or TASK_TYPES
+        root = data_root(config.data)
         if root is not None:
             return official_tasks(root, split, kinds, count)
         return generated_tasks(self._cache(), split, kinds, count or otherwise)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal, get_args
 
 from agentsgym.envs.alfworld.engine import solve
 from agentsgym.envs.alfworld.scene import (
@@ -31,15 +31,16 @@ from agentsgym.envs.alfworld.scene import (
 from agentsgym.envs.command_game import GenerationFailed, published
 from agentsgym.envs.extras import require
 
-TASK_TYPES: dict[str, int] = {
-    "pick_and_place_simple": 1,
-    "look_at_obj_in_light": 2,
-    "pick_clean_then_place_in_recep": 3,
-    "pick_heat_then_place_in_recep": 4,
-    "pick_cool_then_place_in_recep": 5,
-    "pick_two_obj_and_place": 6,
-}
-"""Names and numbers of the task types, as in the official data."""
+TaskType = Literal[
+    "pick_and_place_simple",
+    "look_at_obj_in_light",
+    "pick_clean_then_place_in_recep",
+    "pick_heat_then_place_in_recep",
+    "pick_cool_then_place_in_recep",
+    "pick_two_obj_and_place",
+]
+TASK_TYPES: tuple[str, ...] = get_args(TaskType)
+"""The names of the task types, as in the official data."""
 ATTEMPTS = 200
 GAME_FILE = "game.tw-pddl"
 _NEEDS = {

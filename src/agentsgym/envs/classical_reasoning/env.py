@@ -88,12 +88,6 @@ class ClassicalReasoningEnv(ListedTasks):
             5.0, ge=0.01, le=600, description="seconds after which a grader is replaced"
         )
         instructions: str = Field(INSTRUCTIONS, description="text under the first question")
-        shuffle_seed: int = Field(
-            0,
-            ge=-MAX_SEED,
-            le=MAX_SEED,
-            description="order of the tasks, and grouping of questions into episodes",
-        )
 
     config: Settings
     reward_range = (0.0, 1.0)
@@ -179,7 +173,7 @@ class ClassicalReasoningEnv(ListedTasks):
         """The questions, `questions_per_episode` per task; held out is a share, or `eval_file`."""
         self._split = self._split or self._load()
         questions = list(self._split[held_out])
-        random.Random(f"{self.config.shuffle_seed}").shuffle(questions)
+        random.Random("0").shuffle(questions)
         size = self.config.questions_per_episode
         groups = [questions[k : k + size] for k in range(0, len(questions), size)]
         return [
