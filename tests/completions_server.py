@@ -26,7 +26,7 @@ class CompletionsServer(LocalServer):
     requests were open. `raw` makes it answer as vLLM does by default, with log-probabilities at
     temperature 1; `runtime_lora` and `dev_mode` switch the endpoints on that take weights. With a
     `key` it answers under /v1 only to those who send it.
-    `names` are those of its model, `length` is its context. With `one_seed` it ignores the seeds
+    `length` is its model's context. With `one_seed` it ignores the seeds
     that it is sent, and without `heeds_allowed` the ids that it may choose from.
     """
 
@@ -43,7 +43,6 @@ class CompletionsServer(LocalServer):
         follow: bool = False,
         key: str | None = None,
         port: int = 0,
-        names: tuple[str, ...] = ("tiny",),
         length: int = 512,
         one_seed: bool = False,
         heeds_allowed: bool = True,
@@ -70,7 +69,6 @@ class CompletionsServer(LocalServer):
         self._batcher = Batcher(engine)
         self._follow = follow
         self._key = key
-        self._names = names
         super().__init__(port)
 
     @property
@@ -118,7 +116,7 @@ class CompletionsServer(LocalServer):
         return web.Response()
 
     async def _models(self, _: web.Request) -> web.Response:
-        names = [*self._names, *sorted(self.adapters)]
+        names = ["tiny", *sorted(self.adapters)]
         return web.json_response(
             {"data": [{"id": n, "max_model_len": self._length} for n in names]}
         )
@@ -172,7 +170,7 @@ class CompletionsServer(LocalServer):
 
     async def _completed(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
-        if body["model"] not in {*self._names, *self.adapters}:
+        if body["model"] not in {"tiny", *self.adapters}:
             error = {"message": f"The model `{body['model']}` does not exist."}
             return web.json_response({"error": error}, status=404)
         if body["top_k"] == 1:  # the engine asks what the log-probabilities are

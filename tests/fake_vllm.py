@@ -1,12 +1,10 @@
 """A program that is called as `vllm` is and serves nothing.
 
-FAKE_VLLM says how it behaves: "dies" at the start, is "never" ready, "stubborn" ignores SIGTERM
-besides. It has a child, as vLLM does, and writes the process numbers of both to the file
-FAKE_VLLM_PIDS.
+FAKE_VLLM says how it behaves: "dies" at the start, or is "never" ready. It has a child,
+as vLLM does, and writes the process numbers of both to the file FAKE_VLLM_PIDS.
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -17,8 +15,6 @@ def main() -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     with open(os.environ["FAKE_VLLM_PIDS"], "a") as file:
         file.write(f"{os.getpid()} {child.pid}\n")
-    if how == "stubborn":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.stdout.write("INFO 11-22 05:00:00 [api_server.py:1] fake vllm starts\n")
     sys.stdout.flush()
     if how == "dies":

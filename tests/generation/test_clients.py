@@ -37,7 +37,7 @@ SENT = {
     for path in sorted(FOLDER.glob("*.json"))
     for number, request in enumerate(recorded(path), 1)
 }
-SHORT = [name for name in SENT if len(json.dumps(SENT[name]["body"])) < 30_000]
+SHORT = [name for name in SENT if len(json.dumps(SENT[name]["body"])) < 20_000]
 """Those that a model reads within seconds on a CPU."""
 
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentsgym.generation.serving.app import create_app
-from agentsgym.generation.serving.calls import CallRefused, Exchanges
+from agentsgym.generation.serving.calls import CallRefused
 from agentsgym.generation.serving.listening import ServerThread, listening
 from agentsgym.types import Answer, Message
 from agentsgym.types.messages import tool_call
@@ -426,33 +426,6 @@ def test_identical_calls_at_once_are_calls_of_their_own(script, http):
         script.wait_for(calls=20)
         script.free.set()
         assert {int(text_of(one.result())) for one in waiting} == set(range(20))
-
-
-async def count(exchanges, key, bodies):
-    """How many calls of the backend these repeated requests cost."""
-    made = []
-
-    async def answer():
-        made.append(1)
-        return said("x")
-
-    for body in bodies:
-        await exchanges.begin(key, AGAIN, str(body).encode(), answer).task
-    return len(made)
-
-
-def test_what_is_kept_for_a_key_is_limited_and_can_be_dropped():
-    async def play():
-        exchanges = Exchanges()
-        assert await count(exchanges, "A", range(100)) == 100
-        assert await count(exchanges, "A", range(90, 100)) == 0
-        assert await count(exchanges, "B", range(90, 100)) == 10
-        assert await count(exchanges, "A", range(10)) == 10
-        exchanges.forget("A")
-        assert await count(exchanges, "A", range(90, 100)) == 10
-        assert await count(exchanges, "B", range(90, 100)) == 0
-
-    asyncio.run(play())
 
 
 # -- the thread ----------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Clients that do harm to `agentsgym serve-model`: others get their answers, nothing is lost."""
+"""Clients that do harm: others get their answers soon, nothing is lost."""
 
 import http.client
 import json
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import httpx
@@ -12,6 +13,7 @@ import pytest
 
 from helpers import wait_until
 from serve_process import Served
+from serving import Server
 
 
 @pytest.fixture
@@ -56,3 +58,47 @@ def test_clients_that_go_and_garbage_cost_no_capacity(server):
         answers = list(pool.map(lambda number: complete(server, number % 6), range(70)))
     assert answers == [expected[number % 6] for number in range(70)]
     assert engine._caches.sessions <= engine.capacity
+
+
+# -- bodies that are far too long ------------------------------------------------------------------
+
+MIB = 2**20
+LONG = {
+    "words": "hello world " * (MIB * 16 // 12),
+    "one word": "a" * (16 * MIB),
+    "control tokens": "<|im_end|>" * (MIB * 16 // 10),
+}
+TURNS = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+BODIES = {name: [{"role": "user", "content": text}] for name, text in LONG.items()}
+BODIES["many messages"] = TURNS * 20_000
+
+
+def longest_wait(server, until):
+    """The most seconds that a small request took, asked again and again."""
+    waits = []
+    while not until():
+        begun = time.monotonic()
+        answer = server.post("chat/completions", messages=[{"role": "user", "content": "Hi?"}])
+        assert answer.status_code == 200
+        waits.append(time.monotonic() - begun)
+    return max(waits)
+
+
+@pytest.mark.clock
+@pytest.mark.parametrize("name", BODIES)
+def test_a_body_that_no_context_holds_is_refused_soon_and_holds_nobody(name):
+    with closing(Server("qwen2_5", max_model_len=512)) as server:
+        refused_soon(server, BODIES[name])
+
+
+def refused_soon(server, messages):
+    body = json.dumps({"model": "m", "messages": messages})
+    with ThreadPoolExecutor(1) as pool:
+        begun = time.monotonic()
+        big = pool.submit(httpx.post, f"{server.url}/v1/chat/completions", content=body, timeout=99)
+        waited = longest_wait(server, big.done)
+        took = time.monotonic() - begun
+    answer = big.result()
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "context_length_exceeded"
+    assert waited < 3 and took < 20

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from agentsgym.child_process import free_ports
 from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm import VLLMEngine
 from helpers import random_llama
@@ -133,7 +133,7 @@ def started(model_dir, logs, count, adapters=True):
 
 
 def _start(model_dir: Path, log: Path, adapters: bool) -> VLLMServer:
-    port = _free_port()
+    [port] = free_ports(1)
     command = [str(PYTHON), *_COMMAND, "--model", str(model_dir), "--port", str(port)]
     command += _ADAPTERS if adapters else []
     with log.open("w") as output:
@@ -145,9 +145,3 @@ def _start(model_dir: Path, log: Path, adapters: bool) -> VLLMServer:
             start_new_session=True,
         )
     return VLLMServer(f"http://127.0.0.1:{port}", process, log)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -89,11 +89,9 @@ class ChatEngine(RemoteEngine):
             raise
         return made
 
-    def complete(
-        self, messages: Sequence[Message], sampling: SamplingParams | None = None, seed: int = 0
-    ) -> str:
+    def complete(self, messages: Sequence[Message], sampling: SamplingParams | None = None) -> str:
         """The model's answer to a conversation. Blocks. Raises EndpointError."""
-        return self._loop.run(self._reply(messages, sampling or SamplingParams(), seed))[0]
+        return self._loop.run(self._reply(messages, sampling or SamplingParams(), seed=0))[0]
 
     def check(self) -> None:
         """Find out at once whether anything answers at the address. Raises EndpointError."""

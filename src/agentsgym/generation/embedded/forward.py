@@ -75,8 +75,6 @@ def plan_pass(table: RowTable, memory: KVMemory, budget: int) -> PassPlan:
 
 def _within_budget(needs: Ints, order: Ints, budget: int) -> Ints:
     """How many tokens of its `needs` each row may read; single tokens are free."""
-    if needs.max(initial=0) <= 1:
-        return needs
     chunks = needs.copy()
     queue = np.flatnonzero(needs > 1)
     queue = queue[np.argsort(order[queue], kind="stable")]

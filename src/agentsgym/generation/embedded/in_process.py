@@ -270,8 +270,6 @@ class InProcessEngine(ABC):
     def _allowed(self, rows: Ints) -> list[Ids | None]:
         """The ids that may be sampled next in each of `rows` [n], None for all; no list if that is
         so for each of them."""
-        if not self._walks:
-            return []
         walks = [self._walks.get(self._table.sessions[row] or "") for row in rows.tolist()]
         if not any(walks):
             return []

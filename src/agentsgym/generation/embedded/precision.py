@@ -56,12 +56,12 @@ def _default_device() -> str:
 class ModelCopy:
     """`model` is a copy of `source` in `dtype`, with the forward pass that its class defines.
 
-    It shares the weights that have no more bits than `dtype` (None: all), for instance the frozen
-    base of an adapter, and takes half of the memory of float32 weights. Layers and adapters are
+    It shares the weights that have no more bits than `dtype`, for instance the frozen base of an
+    adapter, and takes half of the memory of float32 weights. Layers and adapters are
     those that `source` had when the copy was made.
     """
 
-    def __init__(self, source: Any, dtype: torch.dtype | None) -> None:
+    def __init__(self, source: Any, dtype: torch.dtype) -> None:
         self._source = source
         self._dtype = dtype
         # What is in the memo is not copied: the weights go straight into the new dtype.
@@ -87,10 +87,9 @@ class ModelCopy:
 
     def _cast(self, weight: Tensor) -> Tensor:
         """The weight itself, or a copy if it has more bits than `dtype`."""
-        dtype = self._dtype
-        if dtype is None or not weight.is_floating_point() or weight.itemsize <= dtype.itemsize:
+        if not weight.is_floating_point() or weight.itemsize <= self._dtype.itemsize:
             return weight
-        return torch.nn.Parameter(weight.detach().to(dtype), requires_grad=False)
+        return torch.nn.Parameter(weight.detach().to(self._dtype), requires_grad=False)
 
 
 def _restore_forward(model: Any) -> None:

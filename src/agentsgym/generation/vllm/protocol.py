@@ -40,6 +40,7 @@ _UNLIKELY = -14.0  # nats: one in a million
 MOST_ALLOWED = 1024
 """Ids that vLLM can choose among; a server that is sent more ends."""
 _PROBE_TOKENS = 16
+_LIST_SECONDS = 30.0
 _PROBE_SECONDS = 300.0  # a server's first answer may have to wait for its kernels
 
 
@@ -242,9 +243,9 @@ async def check_sampling(
         )
 
 
-async def served_models(client: JsonClient, url: str, timeout: float = 30.0) -> dict[str, Any]:
+async def served_models(client: JsonClient, url: str) -> dict[str, Any]:
     """The models that `/v1/models` lists, by name. Raises Unreachable or Refused."""
-    answer = await client.get(f"{url}/v1/models", timeout)
+    answer = await client.get(f"{url}/v1/models", _LIST_SECONDS)
     entries = answer.get("data") if isinstance(answer, dict) else None
     if not isinstance(entries, list) or not all(_is_model(entry) for entry in entries):
         raise Refused(url, f"/v1/models is no list of models: {str(answer)[:200]}")

@@ -80,8 +80,7 @@ class ServerPool:
         def rank(server: VLLMServer) -> bytes:
             return hashlib.blake2b(f"{session_id} {server.url}".encode()).digest()
 
-        alive = self.alive or [min(self.servers, key=attrgetter("tried_at"))]
-        return alive[0] if len(alive) == 1 else max(alive, key=rank)
+        return max(self.alive or [min(self.servers, key=attrgetter("tried_at"))], key=rank)
 
     async def prepare(self, server: VLLMServer) -> Weights:
         """Make sure that a server answers, is suitable and has the current weights; return them.
