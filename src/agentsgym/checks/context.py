@@ -64,11 +64,6 @@ class Context:
         """Seconds that one check may take."""
         return self.budget / _SHARE
 
-    @property
-    def pool(self) -> list[Task]:
-        """All available tasks, training tasks first."""
-        return [*self.extra, *(self.train or []), *(self.held_out or [])]
-
     def measure(self) -> None:
         """Play a few trials to measure how long one takes."""
         player = random_player(self.seed)
@@ -90,7 +85,7 @@ class Context:
         return self.sample[:count]
 
     def __post_init__(self) -> None:
-        if not self.pool:
+        if not (self.extra or self.train or self.held_out):
             raise ValueError(
                 f"{self.env.name} defines no tasks: give check_env some (tasks=[...]) or write "
                 "get_train_dataset and get_eval_dataset"

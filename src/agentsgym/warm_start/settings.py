@@ -21,9 +21,7 @@ SCRIPTED = ("teacher", "optimal", "random")
 ROLLOUTS, CHAT = "rollouts", "chat"
 Pieces = Literal["lines", "words", "phrases"]
 """Into what a new tokenizer splits text before it merges bytes to tokens."""
-ENDPOINT_KEYS = ("engine", "temperature", "max_answer_tokens")
-"""The keys that only a chat endpoint has."""
-SOURCE_KEYS = {"run": ROLLOUTS, **dict.fromkeys(ENDPOINT_KEYS, CHAT)}
+_SOURCE_KEYS = {"run": ROLLOUTS, "engine": CHAT, "temperature": CHAT, "max_answer_tokens": CHAT}
 """Keys that belong to one source."""
 
 _FROZEN = ConfigDict(**STRICT, frozen=True, use_attribute_docstrings=True)
@@ -59,7 +57,15 @@ _ONLY_NEW_MODEL = frozenset(
     }
 )
 _ONLY_PRETRAINED = frozenset(
-    {"games", "min_reward", "probe_tasks", *SOURCE_KEYS, "held_out_share", "eval_steps", "patience"}
+    {
+        "games",
+        "min_reward",
+        "probe_tasks",
+        *_SOURCE_KEYS,
+        "held_out_share",
+        "eval_steps",
+        "patience",
+    }
 )
 _ADAPTER_RATE, _WEIGHTS_RATE = 2e-4, 2e-5
 _WARMUP_SHARE = 0.05
@@ -208,7 +214,7 @@ class WarmStartSettings(Section):
     @model_validator(mode="after")
     def _source_has_its_keys(self) -> Self:
         changed = self._changed
-        for key, source in SOURCE_KEYS.items():
+        for key, source in _SOURCE_KEYS.items():
             if key in changed:
                 if self.source != source:
                     raise ValueError(f"{key} is only for source {source!r}; leave it out")

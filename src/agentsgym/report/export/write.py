@@ -147,10 +147,7 @@ def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(plain(value), ensure_ascii=False, sort_keys=True)
 
 
-# -- which rollouts, and how they are written ------------------------------------------------------
-
-
-Format = Callable[[Sequence[StoredRollout]], Iterator[Json]]
+Format = Callable[[Lines], Iterator[Json]]
 """The examples of a group's rollouts."""
 
 FORMATS: Mapping[str, Format] = {
@@ -187,13 +184,13 @@ class Filters:
     best: int | None = None
 
 
-def select_sets(
+def _select_sets(
     sets: Sequence[RolloutSet], filters: Filters, usual: Sequence[Sequence[str]]
 ) -> list[RolloutSet]:
     """The sets of the filters' phases and steps. `usual` are phases to take if the filters name
     none, the first choice that the run has. Raises ConfigError if there are none."""
     there = list(dict.fromkeys(one.phase for one in sets))
-    phases = filters.phases or _first(usual, there)
+    phases = filters.phases or next((one for one in usual if set(one) & set(there)), usual[0])
     low, high = filters.steps or (0, math.inf)
     chosen = [one for one in sets if one.phase in phases and low <= one.step <= high]
     if not chosen:
@@ -205,20 +202,11 @@ def select_sets(
     return chosen
 
 
-def _first(usual: Sequence[Sequence[str]], there: Sequence[str]) -> Sequence[str]:
-    return next((choice for choice in usual if set(choice) & set(there)), usual[0])
-
-
-def select_groups(
-    lines: Sequence[StoredRollout], filters: Filters, *, failed: bool = False
-) -> Iterator[Sequence[StoredRollout]]:
-    """The rollouts of each group that pass the filters. Failed rollouts pass only if `failed`
-    says so and no filter asks for a reward."""
-    failed = failed and filters.min_reward is None and not filters.won and filters.best is None
-    for members in groups(lines):
-        kept = _best([line for line in members if _passes(line, filters, failed)], filters.best)
-        if kept:
-            yield kept
+def _kept(members: Lines, filters: Filters, failed: bool) -> Lines:
+    """The rollouts of a group that pass the filters, the best of them, in their order."""
+    lines = [line for line in members if _passes(line, filters, failed)]
+    order = sorted(range(len(lines)), key=lambda n: -lines[n].rollout.final_reward)
+    return [lines[n] for n in sorted(order[: filters.best])]
 
 
 def _passes(line: StoredRollout, filters: Filters, failed: bool) -> bool:
@@ -228,14 +216,6 @@ def _passes(line: StoredRollout, filters: Filters, failed: bool) -> bool:
     if filters.min_reward is not None and rollout.final_reward < filters.min_reward:
         return False
     return not filters.won or record(rollout).win == 1
-
-
-def _best(lines: Sequence[StoredRollout], count: int | None) -> Sequence[StoredRollout]:
-    """The `count` lines with most reward, in their order."""
-    if count is None or len(lines) <= count:
-        return lines
-    order = sorted(range(len(lines)), key=lambda n: (-lines[n].rollout.final_reward, n))
-    return [lines[n] for n in sorted(order[:count])]
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -263,15 +243,18 @@ def selected(
     counts: Counts,
     *,
     failed: bool = False,
-) -> Iterator[tuple[RolloutSet, list[Sequence[StoredRollout]]]]:
-    """The sets with rollouts that pass the filters (`select_sets`), and these by group
-    (`select_groups`); `counts` counts them."""
-    for one in select_sets(source.sets(), filters, usual):
+) -> Iterator[tuple[RolloutSet, list[Lines]]]:
+    """The sets of the filters' phases, or of the `usual` ones, with the rollouts that pass by
+    group, which `counts` counts. Failed rollouts pass only if `failed` says so and no filter asks
+    for a reward. Raises ConfigError if there are no such sets."""
+    failed = failed and filters.min_reward is None and not filters.won and filters.best is None
+    for one in _select_sets(source.sets(), filters, usual):
         contents = one.read()
         counts.read += len(contents.lines)
         if contents.problem is not None:
             counts.problems.append(contents.problem)
-        members = list(select_groups(contents.lines, filters, failed=failed))
+        kept = (_kept(members, filters, failed) for members in groups(contents.lines))
+        members = [lines for lines in kept if lines]
         counts.rollouts += sum(map(len, members))
         if members:
             yield one, members
