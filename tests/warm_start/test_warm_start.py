@@ -27,7 +27,7 @@ from agentsgym.warm_start.lessons import (
 from agentsgym.warm_start.new_model import warm_start
 from agentsgym.warm_start.settings import WarmStartSettings
 from agentsgym.warm_start.tiny import build_tokenizer as build_tiny_tokenizer
-from helpers import CountdownEnv, random_llama
+from helpers import CHATML, CountdownEnv, build_tokenizer, random_llama
 from rollout.doubles import TextEngine
 
 NEW = WarmStartSettings(
@@ -101,6 +101,20 @@ def test_without_a_template_an_action_ends_with_the_end_of_text(plain_tokenizer)
     text = plain_tokenizer.decode(example.ids)
     assert text == "Is it an animal?[apple]<|im_end|>The number is 1[banana]<|im_end|>"
     assert marked(plain_tokenizer, example).count("<|im_end|>") == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        (CHATML, "<|im_end|>"),
+        (CHATML.replace("<|im_end|>\n", " <|im_end|>\n"), " <|im_end|>"),
+        ("{% for m in messages %}{{ m['content'] }}\n{% endfor %}", "<|im_end|>"),
+    ],
+    ids=["ChatML", "a space before it", "no control tokens"],
+)
+def test_the_end_of_a_turn_is_what_the_template_writes(template, end):
+    tokenizer = build_tokenizer(template)
+    assert tokenizer.decode(CountdownEnv(tokenizer).codec.turn_end) == end
 
 
 def test_whole_tasks_are_held_out(chat_tokenizer):

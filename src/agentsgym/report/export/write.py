@@ -190,7 +190,8 @@ def _select_sets(
     """The sets of the filters' phases and steps. `usual` are phases to take if the filters name
     none, the first choice that the run has. Raises ConfigError if there are none."""
     there = list(dict.fromkeys(one.phase for one in sets))
-    phases = filters.phases or next((one for one in usual if set(one) & set(there)), usual[0])
+    choices = usual if not filters.phases else [filters.phases]
+    phases = next((one for one in choices if set(one) & set(there)), choices[0])
     low, high = filters.steps or (0, math.inf)
     chosen = [one for one in sets if one.phase in phases and low <= one.step <= high]
     if not chosen:
