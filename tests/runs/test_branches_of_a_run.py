@@ -165,7 +165,7 @@ def test_a_table_for_people(invoke, run_dir):
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
     assert "decisions measured, with 4 plays from the state before and after each" in text
-    assert "informing actions: 6, mean effect" in text and "correlation with the effect" in text
+    assert "correlation with the effect" in text
     assert "branches took" in text and "failed" not in text
     assert "played by" in result.stderr
 

@@ -1,7 +1,7 @@
 """`agentsgym credit`: the credit that estimators assign to a run's rollouts."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -20,19 +20,21 @@ from agentsgym.cli.console import (
     shown,
     tell,
 )
-from agentsgym.cli.effects import show_effects
 from agentsgym.cli.players import evaluated_run
+from agentsgym.cli.tables import plain_data, plain_table
 from agentsgym.credit import find_estimator
 from agentsgym.envs import ConfigError
-from agentsgym.report.credit import RECORDED, StepCredit, compare_credit
+from agentsgym.evaluation.effects import Effect
+from agentsgym.report.credit import RECORDED, StepCredit, compare_credit, correlations
 from agentsgym.report.stored import Source
-from agentsgym.runs.branches import Where, decisions_of, measure
+from agentsgym.runs.branches import Measured, Where, decisions_of, measure
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.trust import import_stored
 from agentsgym.types import Rollout
 from agentsgym.types.names import is_foreign
+from agentsgym.types.text import cut
 
-_LONGEST = 120
+_ROWS, _LONGEST = 20, 120
 
 
 class Credit(Command):
@@ -114,7 +116,11 @@ class Credit(Command):
             budget=self.budget,
             note=tell,
         )
-        show_effects(measured, lines, self.plays, as_json=self.as_json)
+        if self.as_json:
+            found = {"correlations": correlations(measured.effects, lines)}
+            print_json(plain_data(dataclasses.asdict(measured) | found))
+        else:
+            _print_effects(measured, self.plays, lines)
 
     def _estimators(self, source: Source) -> tuple[str, ...]:
         """The estimators to show, the run's own first."""
@@ -151,14 +157,7 @@ def _generation(source: Source, step: int | None) -> tuple[int, list[Rollout]]:
 
 def _print(lines: list[StepCredit], names: tuple[str, ...], used: str | None) -> None:
     several = any(line.episode for line in lines)
-    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in ("step", "action", "reward", *names):
-        # A long name is broken after its underscore, so that the numbers stay side by side.
-        heading = name if name == "action" else name.replace("_", "_\n")
-        left = name in ("step", "action")
-        table.add_column(
-            heading, justify="left" if left else "right", no_wrap=name != "action", vertical="top"
-        )
+    table = plain_table("step", "action", "reward", *_headings(names), texts=["action"])
     before: int | None = None
     for line in lines:
         if line.rollout != before:
@@ -174,7 +173,61 @@ def _print(lines: list[StepCredit], names: tuple[str, ...], used: str | None) ->
     out.print("agentsgym view shows the same token by token, in the browser.")
 
 
+def _headings(names: Iterable[str]) -> list[str]:
+    """Names broken after their underscores, so that the numbers stay side by side."""
+    return [name.replace("_", "_\n") for name in names]
+
+
 def _short(action: str) -> str:
-    """An action on a few lines of a narrow column."""
-    text = " ".join(action.split())
-    return shown(text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…")
+    return shown(cut(" ".join(action.split()), _LONGEST))
+
+
+# -- what actions were worth -----------------------------------------------------------------------
+
+
+def _print_effects(measured: Measured, plays: int, lines: Sequence[StepCredit]) -> None:
+    """The largest effects beside the credit in `lines`, and how far these agree."""
+    effects = sorted(measured.effects, key=lambda one: (not one.matters, -abs(one.effect)))
+    print_table(_table_of_effects(effects[:_ROWS], lines))
+    mattered = sum(one.matters for one in effects)
+    out.print(
+        f"{len(effects)} of {measured.decisions} decisions measured, with {plays} plays from the "
+        f"state before and after each; the intervals of {mattered} have no zero."
+    )
+    table = plain_table("estimator", "correlation with the effect", "95 % interval")
+    found = correlations(measured.effects, lines)
+    for name, one in sorted(found.items(), key=lambda item: -item[1].value):
+        table.add_row(name, f"{one.value:+.2f}", _between(one.low, one.high))
+    print_table(table)
+    left = "" if len(effects) == measured.decisions else "; a larger --budget goes on from here"
+    out.print(f"{measured.branches} branches took {measured.steps} steps of the environment{left}.")
+    if measured.failed:
+        reason = measured.failed[0].strip().splitlines()[-1]
+        out.print(shown(f"{len(measured.failed)} branches failed; the first: {reason}"))
+
+
+def _table_of_effects(effects: Sequence[Effect], lines: Sequence[StepCredit]) -> Table:
+    """Each effect with the credit of its action by estimator, and below the action the most
+    frequent other ones with their plays and mean reward."""
+    names = tuple(lines[0].credit) if lines else ()
+    heads = ("rollout", "step", "action", "effect", "95 % interval", *_headings(names))
+    table = plain_table(*heads, texts=["action"])
+    by_key = {(line.group, line.rollout, line.episode, line.step): line.credit for line in lines}
+    for one in effects:
+        credit = by_key[one.group, one.rollout, one.episode, one.step]
+        others = [other for other in one.alternatives if other.action != one.action][:3]
+        said = [_short(one.action)]
+        said += [f"  else {_short(o.action)} ({o.plays}: {o.reward:.3g})" for o in others]
+        table.add_row(
+            f"{one.group}/{one.rollout}",
+            f"{one.episode}.{one.step}",
+            "\n".join(said),
+            f"{one.effect:+.3f}",
+            "unknown" if one.interval is None else _between(*one.interval),
+            *(f"{credit[name]:+.3f}" for name in names),
+        )
+    return table
+
+
+def _between(low: float, high: float) -> str:
+    return f"{low:+.3f} to {high:+.3f}" if low <= high else "unknown"

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from rich.table import Table
-
 from agentsgym.cli.command import Argument, Command
 from agentsgym.cli.console import line, out, print_table, shown
+from agentsgym.cli.tables import plain_table
 from agentsgym.envs import find
 from agentsgym.envs.builtin import KNOWN
 from agentsgym.types import with_modules_of
@@ -42,10 +41,8 @@ def _list_settings(name: str) -> None:
     import_from_here(name)
     settings = find(name, with_modules_of(False, name)).Settings
     allowed = settings.model_json_schema()["properties"]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("env_config", no_wrap=True)
-    for column in ("default", "allowed", "meaning"):
-        table.add_column(column, overflow="fold")
+    texts = ("default", "allowed", "meaning")
+    table = plain_table("env_config", *texts, texts=texts)
     for key, field in settings.model_fields.items():
         default = "" if field.is_required() else repr(field.get_default(call_default_factory=True))
         cells = (key, default, _allowed(allowed[key]), field.description or "")
@@ -67,10 +64,7 @@ def _allowed(schema: Mapping[str, Any]) -> str:
 
 
 def _list_environments() -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("environment", no_wrap=True)
-    table.add_column("installed", no_wrap=True)
-    table.add_column("description", overflow="fold")
+    table = plain_table("environment", "installed", "description", texts=["description"])
     missing: dict[str, list[str]] = {}
     for name, env in sorted(KNOWN.items()):
         installed = env.extra is None or env.module is None or find_spec(env.module) is not None

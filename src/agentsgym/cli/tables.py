@@ -1,6 +1,6 @@
 """Tables of results."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
@@ -137,6 +137,14 @@ def plain_data(result: Any) -> dict[str, Any]:
     """A record of figures as plain data, for JSON."""
     data: dict[str, Any] = plain(TypeAdapter(Any).dump_python(result))
     return data
+
+
+def plain_table(*heads: str, texts: Collection[str] = ()) -> Table:
+    """A table without lines; the columns `texts` wrap, others keep their cells whole."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        table.add_column(head, no_wrap=head not in texts, overflow="fold", vertical="top")
+    return table
 
 
 def wide_table(

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Self
 
 import typer
 from pydantic import Field, model_validator
-from rich.table import Table
 
 from agentsgym.cli.command import Command, Several, Trust, given_settings, setting
 from agentsgym.cli.console import (
@@ -21,7 +20,7 @@ from agentsgym.cli.console import (
     shown,
 )
 from agentsgym.cli.progress import bars
-from agentsgym.cli.tables import duration, summary_table
+from agentsgym.cli.tables import duration, plain_table, summary_table
 from agentsgym.envs import ConfigError
 from agentsgym.runs import RunConfig, load_config, load_run, presets
 from agentsgym.runs.files import RunDirectory, Summary
@@ -228,9 +227,8 @@ def _print_estimate(config: RunConfig, launch: Launch) -> None:
         f"[bold]{shown(config.model.path)}[/]: {_count(estimate.parameters)} parameters, "
         f"{_count(estimate.trained)} are trained\n"
     )
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("memory of a process" if launch.processes > 1 else "memory")
-    table.add_column(justify="right", no_wrap=True)
+    table = plain_table("memory of a process" if launch.processes > 1 else "memory", "")
+    table.columns[1].justify = "right"
     for what, value in estimate.memory.items():
         if value:
             table.add_row(what, _size(value), style="bold" if what == "peak" else None)
