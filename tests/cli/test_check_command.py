@@ -6,10 +6,10 @@ import pytest
 
 
 def test_json_and_status_zero(invoke):
-    result = invoke("check", "ClassicalReasoning", "--json", "--seconds", "2")
+    result = invoke("check", "Bandit", "--json", "--seconds", "1")
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
-    assert report["env"] == "ClassicalReasoning" and report["passed"]
+    assert report["env"] == "Bandit" and report["passed"]
 
 
 def test_a_failed_check_is_status_one(invoke):
@@ -23,7 +23,7 @@ def test_a_failed_check_is_status_one(invoke):
 def test_bad_usage_is_status_two_in_one_line(invoke):
     for arguments in (
         ["Nonesuch"],
-        ["ClassicalReasoning", "env_config.atempts=2"],
+        ["Bandit", "env_config.amrs=2"],
         ["Bandit", "--seconds", "nan"],
     ):
         result = invoke("check", *arguments)
