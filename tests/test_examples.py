@@ -45,6 +45,7 @@ def test_calls_of_tools_are_learned():
     assert float(before) < 0.7 < 0.85 < float(after)
 
 
+@pytest.mark.slow
 def test_a_program_with_the_openai_client(tmp_path):
     folder = tmp_path / "program"
     shutil.copytree(EXAMPLES / "program", folder)
