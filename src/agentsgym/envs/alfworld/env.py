@@ -47,27 +47,6 @@ def data_root(setting: str | None) -> Path | None:
     return None
 
 
-def find_game(
-    task_data: Mapping[str, Any], root: Path | None, cache: Path, *, trusted: bool
-) -> Path:
-    """The file of a task's game, which may be named relative to `root`, and is generated again in
-    `cache` if the task says how. Official splits may be links. See `ALFWorldEnv.game_file`."""
-    name = task_data.get("game_file")
-    if not isinstance(name, str):
-        raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
-    official = [] if root is None else [root, *(root / split for split in SPLITS)]
-    allowed = [*task_directories(trusted=trusted), *map(real_path, (cache, *official))]
-    for base in (Path(), *official[:1]):
-        file = real_path(base / name)
-        if is_under(file, allowed) and file.is_file():
-            return file
-    if all(key in task_data for key in ("seed", "task_type", "split")):
-        return _generated_again(task_data, cache)
-    if root is None or Path(name).is_absolute():
-        checked_path(name, allowed)
-    raise FileNotFoundError(f"there is no game {name}")
-
-
 def _generated_again(task_data: Mapping[str, Any], cache: Path) -> Path:
     """Raises ValueError for a value unknown to the generator: all three are part of a path."""
     kind, split, seed = task_data["task_type"], task_data["split"], task_data["seed"]
@@ -220,14 +199,28 @@ class ALFWorldEnv(CommandGameEnv):
     # -- tasks ----------------------------------------------------------------------------------
 
     def game_file(self, task_data: Mapping[str, Any]) -> str:
-        """The path of a task's game. A generated game that is missing is made again in the cache,
-        even if the task names another folder.
+        """The path of a task's game, which may be named relative to the official data, whose splits
+        may be links. A generated game that is missing is made again in the cache, even if the task
+        names another folder.
 
         Raises ValueError if `game_file` is missing or invalid, PathRefused for a file outside the
         allowed directories, and FileNotFoundError if there is no such game.
         """
-        root, cache = data_root(self.config.data), self._cache()
-        return str(find_game(task_data, root, cache, trusted=self.trusts_tasks))
+        name, root, cache = task_data.get("game_file"), data_root(self.config.data), self._cache()
+        if not isinstance(name, str):
+            raise ValueError(f"task_data needs a 'game_file' (a path), got {dict(task_data)!r}")
+        official = [] if root is None else [root, *(root / split for split in SPLITS)]
+        known = map(real_path, (cache, *official))
+        allowed = [*task_directories(trusted=self.trusts_tasks), *known]
+        for base in (Path(), *official[:1]):
+            file = real_path(base / name)
+            if is_under(file, allowed) and file.is_file():
+                return str(file)
+        if all(key in task_data for key in ("seed", "task_type", "split")):
+            return str(_generated_again(task_data, cache))
+        if root is None or Path(name).is_absolute():
+            checked_path(name, allowed)
+        raise FileNotFoundError(f"there is no game {name}")
 
     def _cache(self) -> Path:
         return cache_folder("alfworld", self.config.cache_dir)
