@@ -212,14 +212,6 @@ def test_weights_of_another_model_are_refused(tokenizer: Any) -> None:
     assert engine.policy_version == 1
 
 
-def test_reset_in_the_middle_of_an_action(model: Any, tokenizer: Any) -> None:
-    engine = EmbeddedEngine(model, tokenizer, stop_token_ids=[])
-    engine.submit([request("short", [3, 4], max_tokens=3), request("long", [5, 6], max_tokens=9)])
-    engine.poll()
-    engine.reset()
-    assert_exact(model, [5, 6], drain(engine)["long"])
-
-
 def test_training_goes_on_as_before(tokenizer: Any) -> None:
     model = build_model(attention_dropout=0.5).train()
     model.model.layers[1].eval()

@@ -4,20 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from generation_helpers import assert_exact, build_model, play
 
 from agentsgym.generation import EmbeddedEngine
 from agentsgym.generation.plain import PlainEngine
 from agentsgym.types import GenerationRequest, SamplingParams, WeightUpdate
-
-
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_ragged_turns(model: Any, tokenizer: Any, temperature: float) -> None:
-    engine = PlainEngine(model, tokenizer)
-    assert engine.cached
-    check = partial(assert_exact, model, temperature=temperature)
-    play(engine, sessions=6, turns=3, temperature=temperature, rewrite_at=2, check=check)
 
 
 def test_samples_what_the_embedded_engine_samples(model: Any, tokenizer: Any) -> None:
