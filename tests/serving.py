@@ -1,7 +1,5 @@
 """A server of a model that always says the same, with any chat template."""
 
-from dataclasses import replace
-
 import httpx
 
 from agentsgym.generation.serving.app import create_app
@@ -27,10 +25,6 @@ class Asked(TextEngine):
     def __init__(self, tokenizer, text):
         super().__init__(tokenizer, text)
         self.contexts = []
-        self.finish_reason = "stop"
-
-    def answer(self, request):
-        return replace(super().answer(request), finish_reason=self.finish_reason)
 
     def submit(self, requests):
         self.contexts += [self.tokenizer.decode(request.token_ids) for request in requests]
