@@ -222,18 +222,6 @@ def test_training_draws_and_logs_kinds_by_their_signal(make_trainer, chat_tokeni
     assert groups[0].count("same") == 4 and groups[3].count("same") < 4
 
 
-def test_a_training_with_each_task_a_kind(make_trainer, chat_tokenizer):
-    trainer = make_trainer(
-        dataset=families(chat_tokenizer), curriculum="task", max_steps=12,
-        per_device_train_batch_size=32, zero_signal_groups="resample", max_resample_rounds=1,
-    )  # fmt: skip
-    trainer.train()
-    log = [entry for entry in trainer.state.log_history if "loss" in entry]
-    assert log[0]["curriculum/tried"] == 8 / 24 and log[-1]["curriculum/tried"] == 1.0
-    signals = [trainer.tasks.signals[str(k)] for k in range(24)]
-    assert np.mean(signals[:16]) > 0.6 and max(signals[16:]) <= 0.5
-
-
 @pytest.mark.parametrize("shuffled", [True, False])
 def test_each_kind_has_an_order_of_its_own(make_trainer, chat_tokenizer, shuffled):
     """Equal sets of seeds in both kinds do not go hand in hand."""

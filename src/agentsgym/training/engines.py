@@ -29,6 +29,7 @@ from agentsgym.types import (
 )
 from agentsgym.types.protocols import records_supports
 
+# With autocast, weights are sampled from in the dtype in which the passes of the loss multiply.
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Note = Callable[[str], None]
 
@@ -103,7 +104,7 @@ def engine_parts(trainer: ModelTrainer, tokenizer: Any, ranks: Ranks) -> EngineP
         vocab_size=lambda: trainer.model.get_input_embeddings().num_embeddings,
         sharded=trainer.is_fsdp_enabled or is_deepspeed_zero3_enabled(),
         gather=ranks.gather,
-        dtype=sampling_dtype(trainer.accelerator),
+        dtype=_AUTOCAST.get(trainer.accelerator.mixed_precision),
         rank=ranks.rank,
         learns=True,
     )
@@ -122,12 +123,6 @@ def own_engine(args: GRPOEnvConfig, parts: EngineParts, note: Note) -> Trainable
         note=note,
     )
     return factory.make_trainable(args.engine, parts)
-
-
-def sampling_dtype(accelerator: Any) -> torch.dtype | None:
-    """The dtype in which weights that are trained with autocast are sampled from: that in which
-    the forward passes of the loss multiply. None without autocast."""
-    return _AUTOCAST.get(accelerator.mixed_precision)
 
 
 class WeightSync:

@@ -52,13 +52,9 @@ class Reports:
         dataset: str = "",
     ) -> None:
         """Pass rollouts to the sink if there is one."""
-        info = {
-            "phase": phase,
-            "step": step,
-            "rank": self.ranks.rank,
-            "advantages": advantages,
-        } | ({"dataset": dataset} if dataset else {})
         if (sink := self.sink()) is not None:
+            info: dict[str, Any] = {"phase": phase, "step": step, "rank": self.ranks.rank}
+            info |= {"advantages": advantages} | ({"dataset": dataset} if dataset else {})
             self.ranks.together(lambda: sink(rollouts, info))
 
     def generation(
@@ -116,14 +112,11 @@ def warn_of_capped_rows(shares: Sequence[float], cap: float, model: nn.Module) -
     such rows in each step since the last log."""
     share = sum(shares) / len(shares) if shares else 0.0
     if share > _MANY_CAPPED:
+        dropout = any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())
         logger.warning(
             "the engine's probabilities differ from the trainer's: sampler_cap=%s bites in "
             "%.0f %% of the rows%s",
             cap,
             100 * share,
-            _DROPOUT_HINT if _has_dropout(model) else "",
+            _DROPOUT_HINT if dropout else "",
         )
-
-
-def _has_dropout(model: nn.Module) -> bool:
-    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in model.modules())

@@ -110,26 +110,18 @@ def _with_losses(name: str) -> Condition:
     return Condition(name, f"with loss_type {quoted}", lambda c: c.loss_type in readers)
 
 
+def _with(name: str, other: str, value: str) -> Condition:
+    return Condition(name, f'with {other} "{value}"', lambda c: getattr(c, other) == value)
+
+
 _NORM = "loss_norm_tokens"
 _OF_LOSSES = dict.fromkeys(name for loss in LOSSES.values() for name in loss.settings)
 
 CONDITIONS = (
     *map(_with_losses, [*_OF_LOSSES, _NORM]),
-    Condition(
-        "sampler_cap",
-        'with sampler_correction "truncate"',
-        lambda c: c.sampler_correction != "none",
-    ),
-    Condition(
-        "max_resample_rounds",
-        'with zero_signal_groups "resample"',
-        lambda c: c.zero_signal_groups == "resample",
-    ),
-    Condition(
-        "replay_max_age",
-        'with zero_signal_groups "replay"',
-        lambda c: c.zero_signal_groups == "replay",
-    ),
+    _with("sampler_cap", "sampler_correction", "truncate"),
+    _with("max_resample_rounds", "zero_signal_groups", "resample"),
+    _with("replay_max_age", "zero_signal_groups", "replay"),
     Condition(
         "min_signal_patience", "with min_signal_share above 0", lambda c: c.min_signal_share > 0
     ),

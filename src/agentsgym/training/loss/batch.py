@@ -109,9 +109,8 @@ def make_rollouts(
             steps = train_on == "steps"
             for stop, own in [(s.stop, (s,)) for s in spans] if steps else [(None, spans)]:
                 arrays = row.token_ids[:stop], row.logprobs[:stop], values[:stop]
-                made = TrainRow(*arrays, own, row.sampled, rollout.session_id)
-                made.supports = row.supports.between(0, made.length)
-                rows.append(made)
+                rows.append(TrainRow(*arrays, own, row.sampled, rollout.session_id))
+                rows[-1].supports = row.supports.between(0, rows[-1].length)
         result.append(TrainRollout(rollout, rows, bool(counts)))
     return result
 
