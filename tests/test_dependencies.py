@@ -16,6 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 DISTRIBUTIONS = {
     "yaml": "pyyaml",
     "pydantic_core": "pydantic",
+    "annotated_types": "pydantic",
     "huggingface_hub": "transformers",
     "fast_downward": "fast-downward-textworld",
 }
@@ -95,7 +96,3 @@ def test_imports_are_declared(extras):
 def test_declared_packages_are_imported():
     used = {name for file in SOURCES.rglob("*.py") for name in imported(file)}
     assert set(names(PROJECT["dependencies"])) <= used
-
-
-def test_extras_belong_to_places_that_exist():
-    assert all((SOURCES / place).exists() for place in EXTRAS)

@@ -46,11 +46,6 @@ def rows_of(head, page="credit-reference"):
     return [line.strip("| ").split(" | ") for line in lines[2:]]
 
 
-def test_the_page_says_what_each_estimator_pays():
-    rows = rows_of("estimator | what a step gets", "credit")
-    assert [row[:2] for row in rows] == [[f'`"{e.name}"`', e.help] for e in ESTIMATORS.values()]
-
-
 def bias_of(variant):
     """How a cell about the variant's bias begins."""
     if variant.error is None:

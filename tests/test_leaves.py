@@ -32,9 +32,3 @@ def test_a_leaf_has_a_row_and_nothing_else_imports_it(package):
             *(package.leaves[one].modules for one in package.gone_with(name))
         )
         assert not [module for module in others if package.imports[module] & leaf.modules], name
-
-
-def test_the_leaves_are_what_the_page_says(package):
-    kinds = {leaf.kind for leaf in package.leaves.values()}
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert all(f"| {kind} |" in page for kind in kinds)

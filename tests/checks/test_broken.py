@@ -43,7 +43,7 @@ CAUGHT_BY = {
 
 
 def test_a_sound_environment_passes():
-    report = check_env(broken.SoundEnv, budget_seconds=10)
+    report = check_env(broken.SoundEnv, budget_seconds=4)
     assert report.passed, report.to_text()
     assert report["same seed"].evidence.endswith("played twice; it can be branched")
     assert report.raise_if_failed() is report
@@ -53,7 +53,7 @@ def test_a_sound_environment_passes():
 @pytest.mark.parametrize("env_class", CAUGHT_BY, ids=lambda c: c.__name__)
 def test_each_broken_environment_is_caught(env_class):
     name, evidence = CAUGHT_BY[env_class]
-    report = check_env(env_class, budget_seconds=10, only=[name])
+    report = check_env(env_class, budget_seconds=4, only=[name])
     assert not report.passed and re.search(evidence, report[name].evidence), report.to_text()
     with pytest.raises(CheckFailed, match=name):
         report.raise_if_failed()
@@ -61,13 +61,13 @@ def test_each_broken_environment_is_caught(env_class):
 
 @pytest.mark.parametrize("env_class", [broken.ListsItsWords, broken.HasOtherNames])
 def test_a_list_of_all_legal_actions_passes(env_class):
-    report = check_env(env_class, budget_seconds=10, only=["admissible actions"])
+    report = check_env(env_class, budget_seconds=4, only=["admissible actions"])
     assert report.passed, report.to_text()
     assert re.match(r"\d\d+ listed and \d\d+ other actions", report["admissible actions"].evidence)
 
 
 def test_an_environment_that_accepts_nonsense_is_warned_of():
-    report = check_env(broken.AcceptsNonsense, budget_seconds=10, only=["admissible actions"])
+    report = check_env(broken.AcceptsNonsense, budget_seconds=4, only=["admissible actions"])
     assert report.passed, report.to_text()
     assert report.warnings == (
         "no list is complete: 'nonsense 0' is not malformed, and is in none",
@@ -85,7 +85,7 @@ def test_actions_are_tried_for_their_share_of_the_time():
 
 
 def test_cheap_rewards_are_warned_of_but_do_not_fail():
-    report = check_env(broken.PaysForTalking, budget_seconds=10)
+    report = check_env(broken.PaysForTalking, budget_seconds=4)
     assert report.passed, report.to_text()
     assert any("always the same earns 0.9" in warning for warning in report.warnings)
 

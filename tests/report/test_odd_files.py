@@ -59,9 +59,8 @@ FILES = [
 def test_what_is_no_file_is_named_and_the_rest_is_read(run, name, kind):
     (run / name).unlink()
     kind(run / name)
-    for words in (["view", "runs/run"], ["doctor", "runs/run"], ["credit", "runs/run"]):
-        trust = ["--trust"] if words[0] != "credit" else []
-        result = CliRunner().invoke(app, [*words, *trust])
+    for command in ("view", "doctor", "credit"):
+        result = CliRunner().invoke(app, [command, "runs/run", "--trust"])
         assert isinstance(result.exception, SystemExit | None), result.exception
         assert "unexpected" not in result.output and result.exit_code in (0, 1, 2)
     source = Source(run, trust=True)
@@ -85,7 +84,7 @@ def test_a_number_that_no_float_holds_is_none(run, digits):
     lines = (run / "metrics.jsonl").read_text().splitlines()
     more = lines[0].replace('"phase"', f'"huge": {"9" * digits}, "phase"', 1)
     (run / "metrics.jsonl").write_text("\n".join([*lines, more]) + "\n")
-    for command in (["view", "--trust"], ["doctor", "--trust"], ["credit"]):
-        result = CliRunner().invoke(app, [command[0], "runs/run", *command[1:]])
+    for command in ("view", "doctor", "credit"):
+        result = CliRunner().invoke(app, [command, "runs/run", "--trust"])
         assert "unexpected" not in result.output and result.exit_code in (0, 1)
     assert Source(run, trust=True).overview()["metrics"]["step"]

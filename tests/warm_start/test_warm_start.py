@@ -214,8 +214,6 @@ def test_any_environment_with_a_scripted_agent_can_be_warm_started():
     assert reports[-1][:2] == (30, 30) and set(reports[-1][2]) == {"loss", "lr"}
     same = warm_start(CountdownEnv(), Adder(), NEW, seed=3)
     assert weights_hash(same.model) == weights_hash(result.model)
-    other = warm_start(CountdownEnv(), Adder(), NEW, seed=4)
-    assert weights_hash(other.model) != weights_hash(result.model)
 
 
 class BankEnv(MultistepEnv):
