@@ -55,6 +55,8 @@ def test_rewards_of_an_episode_override_land_in_the_batch(plain_tokenizer):
     batch = Doubling(plain_tokenizer).run_trial([TASK], ScriptedAgent(["a", "b"]), 2)
     assert Doubling.calls == 2
     assert_doubled(batch)
+    one_step = Doubling(plain_tokenizer).run_trial([{"rewards": [1.0]}], ScriptedAgent(["a"]))
+    assert one_step["per_token_rewards"][0][-1] == sum(one_step["per_token_rewards"][0]) == 7.0
 
 
 def test_an_episode_override_is_called_for_an_engine_too(agent, chat_tokenizer):
@@ -84,6 +86,18 @@ def test_an_override_counts_in_each_episode_of_one_conversation(plain_tokenizer)
     (rewards,) = batch["per_token_rewards"]
     ends = {span.episode: span.stop - 1 for span in row.spans}
     assert {k: r for k, r in enumerate(rewards) if r} == {ends[1]: 7.0, ends[2]: 7.0}
+
+
+def test_an_override_pays_for_no_earlier_episode(plain_tokenizer):
+    class PaysTheFirst(CountdownEnv):
+        def _run_complete_episode(self, session_id, agent):
+            record = super()._run_complete_episode(session_id, agent)
+            record["per_token_rewards"][record["agent_token_mask"].index(1)] = 1.0
+            return record
+
+    env = PaysTheFirst(plain_tokenizer, {"episodes_per_trial": 2, "carry": "full"})
+    (rollout,) = env.run_trial([TASK], ScriptedAgent(["a"])).rollouts
+    assert rollout.failed and "tokens of an earlier episode" in rollout.error
 
 
 @pytest.mark.parametrize(
