@@ -277,24 +277,17 @@ print(len(task["questions"]))
 """
 
 
-def test_a_command_is_a_program(agent, tmp_path):
-    path = tmp_path / "agent.py"
-    path.write_text(COMMAND)
-    env = make("Program", TOKENIZER, {"command": [sys.executable, str(path)]})
-    rollout = rollout_of(env, agent, {"questions": ["One?", "Two?"]})
-    assert rollout.error is None
-    (episode,) = rollout.episodes
-    assert [step.reward for step in episode.steps] == [0.0, 2.0]
-    assert episode.steps[-1].info["output"] == "some output\n2\n"
-    assert [row.begins for row in rollout.rows] == ["episode", "conversation"]
-
-
-def test_a_worker_process_runs_programs_and_their_endpoint(agent, tmp_path):
+def test_a_command_is_a_program_here_and_in_a_worker_process(agent, tmp_path):
     path = tmp_path / "agent.py"
     path.write_text(COMMAND)
     config = {"command": [sys.executable, str(path)]}
     task = {"questions": ["One?", "Two?"]}
     here = rollout_of(make("Program", TOKENIZER, config), agent, task)
+    assert here.error is None
+    (episode,) = here.episodes
+    assert [step.reward for step in episode.steps] == [0.0, 2.0]
+    assert episode.steps[-1].info["output"] == "some output\n2\n"
+    assert [row.begins for row in here.rows] == ["episode", "conversation"]
     there = rollout_of(make("Program", TOKENIZER, config | {"workers": 1}), agent, task)
     assert there.error is None and there.episodes == here.episodes
     assert [row.token_ids.tolist() for row in there.rows] == [
