@@ -31,8 +31,7 @@ def held_out_requests(
     rows: Iterable[Mapping[str, Any]] | None = None,
     max_rollout_tokens: int | None = None,
 ) -> list[RolloutRequest]:
-    """What an evaluation of `run` plays of its held-out tasks `rows`. Raises
-    ConfigError if it has none."""
+    """What an evaluation of `run` plays of its held-out tasks. Raises ConfigError without any."""
     return rollout_requests(
         list(run_tasks(make_env(run), run.data, "eval") if rows is None else rows),
         run.eval.rollouts,

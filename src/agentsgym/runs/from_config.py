@@ -26,16 +26,10 @@ if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvConfig
 
 
-# -- the environment -------------------------------------------------------------------------------
-
-
 def make_env(config: RunConfig) -> MultistepEnv:
     """The environment, without a tokenizer: for its tasks. Raises UnknownEnvironment or
     ConfigError."""
     return make(config.env, None, config.env_config, trust=trusted(config))
-
-
-# -- tasks -----------------------------------------------------------------------------------------
 
 
 def run_tasks(env: MultistepEnv, data: DataSettings, which: Literal["train", "eval"]) -> Any:

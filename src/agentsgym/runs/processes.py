@@ -43,8 +43,7 @@ Child = subprocess.Popen[Any]
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How the processes of a run ended: the `status` of the first that failed (0: none did,
-    negative: the signal that killed it), its `rank`, and what it printed, unless it is rank 0,
-    which prints to the terminal."""
+    negative: the signal that killed it), its `rank`, and what it printed, except for rank 0."""
 
     status: int = 0
     rank: int = 0

@@ -45,8 +45,8 @@ def with_trust(config: RunConfig) -> RunConfig:
 
 
 def foreign_code(config: RunConfig) -> list[str]:
-    """The dotted paths outside the package that a configuration names: its environment, its
-    estimator, and a member of each module that rows may name."""
+    """The dotted paths outside the package that a configuration names: environment, estimator, and
+    a member of each module that rows may name."""
     modules = config.train.trust
     members = [] if isinstance(modules, bool) else [f"{module}.*" for module in modules]
     names = [config.env, config.train.advantage_estimator, *members]

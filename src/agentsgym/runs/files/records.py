@@ -71,12 +71,7 @@ class JsonRecord(BaseModel):
 
 
 class Summary(JsonRecord):
-    """summary.json: what a run did, and its results. `warm_started` are the figures after the warm
-    start of a pretrained model and before RL. `references` are the mean scores of other players on
-    the held-out tasks, by name (`other_references` of the environment), `players` those of the
-    random player and of the best constant action on some of them. `findings` are what the doctor
-    found. `seconds` is the sum of `phases` (seconds each, over all resumes); `error` is the error
-    that ended a failed run; `data` has digests of the files of tasks, by key."""
+    """summary.json: what a run did, and its results; docs/run-directory.md describes the keys."""
 
     name: str
     status: Literal["running", "interrupted", "failed", "finished"] = "running"
@@ -114,8 +109,7 @@ def read_summary(path: Path) -> Summary:
 
 class SavedFigures(JsonRecord):
     """evaluation.json. `settings` says what was played and how; only with equal settings is an
-    evaluation continued. `versions` are those of its last process, `seconds` its time in all of
-    them. `figures` is None until it is finished; `passes` are pass@k and pass^k."""
+    evaluation continued. `figures` is None until it is finished; `passes` are pass@k and pass^k."""
 
     model: str
     status: Literal["running", "interrupted", "finished"] = "running"
