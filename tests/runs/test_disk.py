@@ -47,7 +47,8 @@ def half_done(workplace):
     return RUN
 
 
-@pytest.mark.parametrize("size", [300, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [300, 0])
 def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
     """300 bytes hold the lock and no configuration; with none, Python has no temporary files."""
     before = contents(half_done)

@@ -7,7 +7,9 @@ import pytest
 
 from agentsgym.cli.tables import summary_table
 from agentsgym.runs import load_config, train_run
-from agentsgym.runs.files import RunDirectory, read_rollouts
+from agentsgym.runs.evaluate import held_out_requests, other_references
+from agentsgym.runs.files import RunDirectory
+from agentsgym.runs.from_config import make_env
 from agentsgym.runs.warm_start import new_model
 from workplace import Notes
 
@@ -44,30 +46,27 @@ def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invo
     assert evaluation["other_references"] == {"best without exploring": evaluation["reward"]}
 
 
-def test_scores_of_other_players_that_fail_end_no_run(tmp_path, monkeypatch, caplog):
+def test_scores_of_other_players_that_fail_end_no_run(monkeypatch, caplog):
     from agentsgym.envs.exploration.env import ExploreEnv
 
     def fails(self, task_data):
         raise RuntimeError("no such player")
 
     monkeypatch.setattr(ExploreEnv, "other_references", fails)
-    settings = SMALL | {"signal_check": False, "train.max_steps": 1, "eval.rollouts": 4}
-    assert trained(tmp_path, **settings).references == {}
+    run = load_config("explore", {"eval.rollouts": 4})
+    assert other_references(make_env(run), held_out_requests(run)) == {}
     assert "no such player" in caplog.text
 
 
+@pytest.mark.slow
 def test_explore_many_imitates_longer_trials_than_it_trains_on(tmp_path):
-    given = {**SMALL, "signal_check": False, "eval.rollouts": 16, "train.max_steps": 2}
-    given |= {"train.per_device_train_batch_size": 16, "train.eval_steps": 1}
-    config = load_config("explore-many", {**given, "output_dir": str(tmp_path)})
+    config = load_config("explore-many", {**SMALL, "output_dir": str(tmp_path)})
     notes = Notes()
     made = new_model(config, notes)
     assert "plays 64 games for the tokenizer" in notes.notes[0]
     assert {len(game.episodes) for game in made.games} == {4}
-    train_run(config)
-    rollouts = [*read_rollouts(tmp_path, "train"), *read_rollouts(tmp_path, "after")]
-    assert {len(rollout.episodes) for rollout in rollouts} == {2}
-    families = {rollout.task_data["family"] for rollout in rollouts}
+    assert make_env(config).config.episodes_per_trial == 2
+    families = {one.task_data["family"] for one in held_out_requests(config)}
     known = {*config.env_config["families"], *config.env_config["eval_families"]}
     assert families <= known and "stranger" in families
 
