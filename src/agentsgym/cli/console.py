@@ -69,6 +69,11 @@ def tell(text: str) -> None:
     err.print(shown(text), style="yellow")
 
 
+def reason(error: str | None) -> str:
+    """The last line of a traceback."""
+    return str(error).strip().splitlines()[-1]
+
+
 def print_json(data: Any) -> None:
     """Print figures as JSON."""
     typer.echo(json.dumps(data, indent=2, allow_nan=False))

@@ -17,6 +17,7 @@ from agentsgym.cli.console import (
     print_json,
     print_table,
     quiet_libraries,
+    reason,
     shown,
     tell,
 )
@@ -202,8 +203,8 @@ def _print_effects(measured: Measured, plays: int, lines: Sequence[StepCredit]) 
     left = "" if len(effects) == measured.decisions else "; a larger --budget goes on from here"
     out.print(f"{measured.branches} branches took {measured.steps} steps of the environment{left}.")
     if measured.failed:
-        reason = measured.failed[0].strip().splitlines()[-1]
-        out.print(shown(f"{len(measured.failed)} branches failed; the first: {reason}"))
+        first = reason(measured.failed[0])
+        out.print(shown(f"{len(measured.failed)} branches failed; the first: {first}"))
 
 
 def _table_of_effects(effects: Sequence[Effect], lines: Sequence[StepCredit]) -> Table:

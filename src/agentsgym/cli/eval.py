@@ -9,12 +9,12 @@ from pydantic import Field, model_validator
 
 from agentsgym.agents.scripted import scripted_agent
 from agentsgym.cli.command import Argument, AsJson, Command, Settings, Several, Trust, setting
-from agentsgym.cli.console import fail, out, print_json, print_table, quiet_libraries
-from agentsgym.cli.players import Player, players, settings_of_play
+from agentsgym.cli.console import out, print_json, print_table, quiet_libraries
+from agentsgym.cli.players import Player, players, refuse_if_all_failed, settings_of_play
 from agentsgym.cli.suite import checked_suite, evaluate_suite
 from agentsgym.cli.tables import comparison_table, evaluation_table, plain_data
 from agentsgym.envs import ConfigError
-from agentsgym.evaluation import Played, compare, default_cluster, passes, smallest_difference
+from agentsgym.evaluation import compare, default_cluster, passes, smallest_difference
 from agentsgym.runs import RunConfig
 from agentsgym.runs.evaluate import held_out_requests, other_references
 from agentsgym.runs.files.records import write_record
@@ -120,7 +120,7 @@ class Eval(Command):
             print_json(plain_data(played.evaluation) | more)
         else:
             print_table(evaluation_table(self.model, run.env, played.evaluation, of_passes, others))
-        _refuse_if_all_failed(played)
+        refuse_if_all_failed([played])
 
     def _compare(self, player: Player, rival: Player, requests: list[RolloutRequest]) -> None:
         run, output = player.run, self.output
@@ -129,8 +129,7 @@ class Eval(Command):
         if rival.name.startswith(SCRIPTED):
             scripted_agent(make_env(run), rival.name.removeprefix(SCRIPTED))
         first, second = player.play(run, requests, ours), rival.play(run, requests, theirs)
-        for played in (first, second):
-            _refuse_if_all_failed(played)
+        refuse_if_all_failed((first, second))
         result = compare(first.rollouts, second.rollouts)
         data = {
             "model": player.name,
@@ -145,12 +144,6 @@ class Eval(Command):
         else:
             title = f"{player.name} against {rival.name} on {run.env}"
             print_table(comparison_table(player.name, rival.name, result, title))
-
-
-def _refuse_if_all_failed(played: Played) -> None:
-    if played.evaluation.failures == played.evaluation.rollouts:
-        reason = str(played.rollouts[0].error).strip().splitlines()[-1]
-        raise fail(f"every rollout failed; the first: {reason}")
 
 
 _POWER = 0.8

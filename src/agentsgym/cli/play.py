@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from agentsgym.agents import HumanAgent
 from agentsgym.cli.command import Argument, Command, Settings, Trust, env_config_of, setting
-from agentsgym.cli.console import INTERRUPTED, fail, out, quiet_libraries, shown
+from agentsgym.cli.console import INTERRUPTED, fail, out, quiet_libraries, reason, shown
 from agentsgym.cli.players import Player, evaluated_run, settings_of_play
 from agentsgym.envs import ConfigError, MultistepEnv, make
 from agentsgym.evaluation import rollout_requests
@@ -83,7 +83,7 @@ def _ask() -> str:
 
 def _show_result(rollout: Rollout, who: str) -> None:
     if rollout.error is not None:
-        raise fail(f"the game failed: {rollout.error.strip().splitlines()[-1]}")
+        raise fail(f"the game failed: {reason(rollout.error)}")
     last = rollout.episodes[-1]
     verdict = {
         True: f"[bold green]{who} won[/]",

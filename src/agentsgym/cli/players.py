@@ -1,13 +1,13 @@
 """Who plays in `agentsgym eval` and `play --agent`: a model of the command line, as a run with its
 engine, its environment and how it samples."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from agentsgym.cli.command import given_settings
-from agentsgym.cli.console import err, tell
+from agentsgym.cli.console import err, fail, reason, tell
 from agentsgym.envs import ConfigError
 from agentsgym.evaluation import Played
 from agentsgym.runs import RunConfig, load_run, merge, parse_config
@@ -55,6 +55,13 @@ class Player:
         seed = self.run.eval.seed
         with contestant(self.name, self.run, seed=seed, note=tell) as loaded:
             return loaded.play(place, requests, seed=seed, output=output)
+
+
+def refuse_if_all_failed(played: Iterable[Played]) -> None:
+    """Exit with an error if a player played no rollout to its end."""
+    for one in played:
+        if one.evaluation.failures == one.evaluation.rollouts:
+            raise fail(f"every rollout failed; the first: {reason(one.rollouts[0].error)}")
 
 
 def players(models: Sequence[str], env: str | None, given: Given, *, trust: bool) -> list[Player]:

@@ -11,8 +11,6 @@ from agentsgym.envs import ConfigError
 from agentsgym.runs.sources import load_yaml
 from agentsgym.runs.sources import presets as known
 
-_LINES = {"needs": "needs", "costs": "costs", "run_on": "run on"}
-
 
 class Presets(Command):
     """List the presets of `agentsgym train`: training runs that are part of the package.
@@ -42,9 +40,10 @@ def _list_presets(texts: Mapping[str, str]) -> None:
         data = load_yaml(text, f"preset {name!r}")
         environment = shown(str(data.get("env")))
         out.print(f"[bold]{name}[/] ({environment}): {shown(str(data.get('description', '')))}")
-        for key, title in _LINES.items():
+        for key in ("needs", "costs", "run_on"):
             if data.get(key):
-                out.print(Padding(f"{title}: {shown(str(data[key]))}", (0, 0, 0, 2)))
+                text = f"{key.replace('_', ' ')}: {shown(str(data[key]))}"
+                out.print(Padding(text, (0, 0, 0, 2)))
     out.print(
         "\nRun one with [bold]agentsgym train PRESET[/]; --estimate prints its memory, --dry-run "
         "tries it in small."

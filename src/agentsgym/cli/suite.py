@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.table import Table
 
 from agentsgym.agents.scripted import available_agents
-from agentsgym.cli.console import fail, print_json, print_table, tell
+from agentsgym.cli.console import fail, print_json, print_table, reason, tell
 from agentsgym.cli.players import Given, Player
 from agentsgym.cli.tables import FINDING, compared, plain_data, share, wide_table
 from agentsgym.envs import ConfigError
@@ -119,9 +119,8 @@ def _play(
     for game, played in results.items():
         failed = [rollout for rollout in played.rollouts if rollout.failed]
         if failed:
-            reason = str(failed[0].error).strip().splitlines()[-1]
             count = f"{len(failed)} of {len(played.rollouts)} rollouts failed"
-            tell(f"{game}: {count}; the first: {reason}")
+            tell(f"{game}: {count}; the first: {reason(failed[0].error)}")
     return results
 
 
