@@ -173,7 +173,7 @@ SPOILED: tuple[tuple[str, tuple[str, ...], Json, tuple[str, ...]], ...] = (
      ("lamp", "card", "number")),
     ("careless", ("observation_unused", "informing_vanishes"), env(uses=0.0), ("trial", "trial")),
     ("unlooking", ("informing_vanishes",), env(looks=0.03, uses=0.3), ("trial",)),
-    ("groups", ("no_signal",), train(num_generations=2, per_device_train_batch_size=4),
+    ("groups", ("groups_too_small",), train(num_generations=2, per_device_train_batch_size=4),
      ("lamp", "number")),
     ("short", ("episodes_too_short",), env(max_steps_per_episode=1), ("number", "walk")),
     ("short2", ("episodes_too_short",), env(max_steps_per_episode=2), ("walk",)),
@@ -202,8 +202,8 @@ def cases() -> Iterator[Case]:
             half = ("choose", "count")[(number + place) % 2]
             seed = place if len(set(names)) == 1 else 0
             made.append(Case(kind, game, expected, changes, seed, half))
-    for kind, changes, games in GOODS:
-        seeds = [(game, seed) for game, number in games.items() for seed in range(number)]
+    for kind, changes, counts in GOODS:
+        seeds = [(game, seed) for game, number in counts.items() for seed in range(number)]
         made += [
             Case(f"{GOOD}{kind}", game, (), changes, seed, ("choose", "count")[seed % 2])
             for game, seed in seeds

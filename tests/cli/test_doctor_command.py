@@ -86,6 +86,7 @@ def test_each_fault_of_a_hopeless_training_is_reported(invoke, tmp_path, monkeyp
     findings = {one["fault"]: one for one in data["findings"]}
     assert set(findings) == {
         "rollouts_fail",
+        "reference_loses",
         "malformed_actions",
         "truncated_actions",
         "no_signal",

@@ -145,11 +145,23 @@ CASES = {
         ],
         "train-39/0/0",
     ),
+    "reference_loses": (
+        {"before": figures(reference=0.6)},
+        ["best known play wins 60% of the held-out tasks"],
+        None,
+    ),
 }
 
 
 def test_every_fault_has_a_case():
     assert set(CASES) | set(LEARNING) == set(FAULTS)
+
+
+def test_a_reward_that_is_the_share_of_wins_by_chance_is_none(tmp_path):
+    """Questions cost something, so best play earns 0.6; at the beginning nobody asks."""
+    lines = changed(win_rate=0.7, reward=0.5)
+    found = faults_in(write_run(tmp_path, line=lines, before=figures(reference=0.6)))
+    assert "reference_loses" not in [fault.fault for fault in found]
 
 
 def test_a_healthy_run_has_no_fault(tmp_path):
@@ -219,6 +231,13 @@ def test_few_groups_without_signal_are_named_where_hardly_others_are_left(
     line = changed(reward=lambda s: reward - (STEPS - s) / 100, win_rate=reward)
     root = write_run(tmp_path, line, games(made, groups))
     assert {one.fault for one in faults_in(root)} == named
+
+
+def test_a_model_that_beats_the_reference_before_training_is_reported(tmp_path):
+    shaped = figures(win_rate=None, ci95=None, reward=1.2, reference=1.0)
+    assert (
+        "the model 1.2 before training" in the_fault(write_run(tmp_path, before=shaped)).evidence[0]
+    )
 
 
 def test_a_short_run_tells_no_trends():

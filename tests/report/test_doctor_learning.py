@@ -118,6 +118,12 @@ def trial(group, index):
     return rollout(group, index, turns, float(index == 0), free=1)
 
 
+def rare(group, index):
+    """The third rollout alone wins, in three of eight tasks: 6 of 24 neighbors differ."""
+    won = index == 2 and group < 3
+    return rollout(group, index, [(f"Task {group}.", f"press {group} {index}")], float(won))
+
+
 def constant(group, index):
     return rollout(group, index, [(f"Task {group}.", f"press {group} {index}")], 0.5)
 
@@ -154,6 +160,10 @@ CASES = {
         run(sees, informing=late(0.4, 0.1)),
         "informing: 40% in steps 1 to 8, 10.0% in steps 33 to 40",
     ),
+    "groups_too_small": (
+        run(rare),
+        "38% of 24 groups of 4 have a signal; two rollouts of a task differ in 25%, so 92% of",
+    ),
     "known_by_heart": (
         run(sees, reward=late(0.3, 0.6)),
         "it earns 0.6 in steps 33 to 40, and 0.25 ± 0.04 on held-out tasks",
@@ -174,7 +184,10 @@ def test_a_run_that_does_not_learn_is_told_the_cause_and_nothing_else(fault):
     evidence, text = CASES[fault]
     named = found(evidence)
     assert text in named.get(fault, ""), named
-    beside = {"actions_missing": {"observation_unused", "no_signal"}}
+    beside = {
+        "actions_missing": {"observation_unused", "no_signal"},
+        "groups_too_small": {"no_signal"},
+    }
     assert named.keys() - beside.get(fault, set()) == {fault, "not_learning"}
 
 

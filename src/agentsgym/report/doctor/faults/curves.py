@@ -5,6 +5,7 @@ import math
 from agentsgym.evaluation.trends import rise, said
 from agentsgym.report.doctor.evidence import Evidence, Signs, has_won, share
 
+_LEAST_WON = 0.95
 _LEAST_FALL = 0.03
 # An exploring policy has tenths of a nat; at 0.02 one in some 300 tokens is another one.
 _LEAST_ENTROPY, _LEAST_ENTROPY_LEFT = 0.02, 0.1
@@ -15,6 +16,36 @@ _LEAST_WAY = 0.2
 # Twelve small games of 300 to 2,000 tasks earned at most 24 % less on held-out tasks; one that was
 # learned by heart 52 % less.
 _LEAST_GAP = 0.3
+
+
+def reference_loses(evidence: Evidence) -> Signs | None:
+    """Best known play loses, or earns no more than the model before training."""
+    lines = []
+    for label, every in evidence.evaluations.items():
+        for name, one in (every.environments or {"": every}).items():
+            best, reward, of = one.reference, one.reward, f"{name}: " if name else ""
+            if best is None or reward is None:
+                continue
+            if best < _LEAST_WON and _pays_wins(evidence, name):
+                lines.append(f"{of}best known play wins {share(best)} of the held-out tasks")
+            elif label == "before" and best <= reward:
+                lines.append(
+                    f"{of}best known play earns {best:.3g} on the held-out tasks, and the model "
+                    f"{reward:.3g} before training"
+                )
+    return Signs(tuple(dict.fromkeys(lines))) if lines else None
+
+
+def _pays_wins(evidence: Evidence, name: str) -> bool:
+    """Whether the reward of an environment is the share of wins wherever both were measured: that
+    of a policy that never does what costs something is so too."""
+    every = [(one.environments or {}).get(name, one) for one in evidence.evaluations.values()]
+    reward, wins = evidence.curve("reward"), evidence.curve("win_rate")
+    if not all(one.win_rate == one.reward for one in every):
+        return False
+    if name or reward is None or wins is None:
+        return True
+    return reward.steps == wins.steps and all(map(math.isclose, reward.values, wins.values))
 
 
 def reward_against_wins(evidence: Evidence) -> Signs | None:

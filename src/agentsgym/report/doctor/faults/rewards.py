@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -29,6 +30,7 @@ _MOST_LIMITED = 0.5
 _LEAST_CREDITED = 0.01
 # Baselines make signs differ: even one winner in 16 leaves 6 % of one sign.
 _LEAST_ADVANTAGES, _MOST_OF_A_SIGN = 50, 0.99
+_ENOUGH_SIGNAL, _LARGER, _SIGNAL_OF_LARGER = 0.5, 16, 2 / 3
 # A run ended at 0.76 of the best play: 17 of 55 groups earned the same and too little, 38 were won.
 _MOST_WITHOUT_SIGNAL, _MOST_OF_UNLEARNED, _LEAST_UNLEARNED = 0.5, 0.9, 0.2
 
@@ -137,6 +139,29 @@ def _advantages(
             for span, at in zip(row.spans, chosen(row.spans, row.supports), strict=True):
                 if free in (None, weights[span.episode] == 0) and len(at):
                     yield float(values[at].mean())
+
+
+def groups_too_small(evidence: Evidence) -> Signs | None:
+    """Two rollouts of a task differ with probability 2p(1 − p), some of n with 1 − pⁿ − (1 − p)ⁿ,
+    unless tasks are unlike: then fewer groups have a signal than that, and larger ones hardly
+    more."""
+    groups = [members for one in evidence.recent for members in comparable(one)]
+    pairs = [(a.final_reward, b.final_reward) for m in groups for a, b in pairwise(m)]
+    size = max((len(members) for members in groups), default=0)
+    if len(groups) < _LEAST_GROUPS or size >= _LARGER:
+        return None
+    unlike = min(0.5, sum(differ(pair) for pair in pairs) / len(pairs))
+    rare = (1 - math.sqrt(1 - 2 * unlike)) / 2
+    signal = sum(not _is_equal(members) for members in groups) / len(groups)
+    expected, larger = (1 - rare**n - (1 - rare) ** n for n in (size, _LARGER))
+    unlucky = expected - 2 * math.sqrt(expected * (1 - expected) / len(groups))
+    if not unlucky <= signal < _ENOUGH_SIGNAL or larger < _SIGNAL_OF_LARGER:
+        return None
+    line = (
+        f"{share(signal)} of {len(groups)} groups of {size} have a signal; two rollouts of a task "
+        f"differ in {share(unlike)}, so {share(larger)} of groups of {_LARGER} would have one"
+    )
+    return Signs((line,), steps_of(evidence.recent))
 
 
 def no_signal(evidence: Evidence) -> Signs | None:
