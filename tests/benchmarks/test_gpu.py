@@ -99,14 +99,6 @@ REAL = {
 }
 
 
-def test_no_part_is_left_out(monkeypatch):
-    """Parts with another model on a GPU are the same on a CPU."""
-    monkeypatch.syspath_prepend(FOLDER)
-    parts = importlib.import_module("gpu").PARTS
-    tried = {(parts[name].script, parts[name].on_cpu) for name in REAL}
-    assert {(part.script, part.on_cpu) for part in parts.values()} == tried
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_a_part(name, tmp_path):

@@ -3,7 +3,6 @@
 import copy
 import json
 import re
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,7 +14,6 @@ import pytest
 import torch
 from generation_helpers import ask, assert_exact, requests
 
-from agentsgym.child_process import free_ports
 from agentsgym.generation.http import Retries
 from agentsgym.generation.vllm.weights import WeightSyncError
 from agentsgym.tokens import codec_for
@@ -25,7 +23,7 @@ from agentsgym.types.choices import Choices
 from agentsgym.types.requests import is_context_overflow
 from agentsgym.types.supports import Supports
 from helpers import CHATML, build_tokenizer, random_llama, wait_until
-from serve_process import Served, ServeProcess
+from serve_process import Served
 
 peft = pytest.importorskip("peft")
 
@@ -341,28 +339,3 @@ def test_a_call_is_rendered_by_the_models_own_template(served, tokenizer, monkey
     tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
     with pytest.raises(openai.BadRequestError, match="does not show tools"):
         client.chat.completions.create(model="m", messages=messages, tools=[tool])
-
-
-@pytest.mark.slow
-def test_a_server_that_is_killed_and_comes_back_costs_retries_only(folder, connect, tokenizer):
-    [port] = free_ports(1)
-    first = ServeProcess(folder, port, "--served-model-name", "m").ready()
-    engine = connect(first, retries=Retries(attempts=100, first_delay=0.2, longest_delay=0.5))
-    clean = ask(engine, requests(6, 40))
-    engine.submit(requests(6, 40))
-    first.process.kill()
-    first.process.wait()
-    second = []
-    starter = threading.Thread(
-        target=lambda: second.append(ServeProcess(folder, port, "--served-model-name", "m"))
-    )
-    starter.start()
-    results = {}
-    while len(results) < 6:
-        results |= {result.session_id: result for result in engine.poll()}
-    starter.join()
-    assert {n: r.token_ids for n, r in results.items()} == {
-        n: r.token_ids for n, r in clean.items()
-    }
-    assert engine.stats.extra["retries"] > 0
-    second[0].end()

@@ -1,7 +1,6 @@
 """Real vLLM servers take new weights while requests are open."""
 
 import copy
-import urllib.request
 
 import pytest
 import torch
@@ -137,16 +136,3 @@ def test_a_training_neither_shares_its_servers_nor_keeps_them_after_its_end(
     third = VLLMEngine(urls, chat_tokenizer)
     third.update_weights(WeightUpdate(base, 1, tmp_path / "beech" / "sync"))
     third.close()
-
-
-def test_a_learner_resumes_servers_that_were_left_paused(servers, chat_tokenizer):
-    for server in servers:
-        url = f"{server.url}/pause?mode=wait"
-        with urllib.request.urlopen(urllib.request.Request(url, method="POST"), timeout=60):
-            pass
-    learner = VLLMEngine([s.url for s in servers], chat_tokenizer)
-    try:
-        learner.submit([GenerationRequest("s", [5, 6], SamplingParams(4, 1.0), seed=0)])
-        assert [result.error for result in learner.poll()] == [None]
-    finally:
-        learner.close()
