@@ -1,5 +1,6 @@
 """Runs on a disk that takes no more, and runs that somebody else writes."""
 
+import json
 import os
 import resource
 import subprocess
@@ -47,8 +48,7 @@ def half_done(workplace):
     return RUN
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [300, 0])
+@pytest.mark.parametrize("size", [300, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_resume_that_may_not_write_loses_nothing(half_done, size):
     """300 bytes hold the lock and no configuration; with none, Python has no temporary files."""
     before = contents(half_done)
@@ -105,3 +105,13 @@ def test_a_full_disk_is_named(workplace, small_disk, invoke, size):
     (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
     assert "no space left" in sentence.lower() and str(disk / "run") in sentence
     assert "enforce" not in sentence and "--resume" in sentence
+    summary = read_summary(disk / "run/summary.json")
+    assert summary.status == "failed" and "no space left" in summary.error.lower()
+
+
+def test_an_evaluation_on_a_full_disk_is_interrupted(workplace, small_disk, invoke):
+    disk = small_disk(24)
+    where = ("--env", "digit.DigitEnv", "--output", str(disk / "eval"))
+    result = invoke("eval", "model", *where, "--rollouts", "128")
+    assert result.exit_code == 1 and "No space left" in result.stderr, result.output
+    assert json.loads((disk / "eval/evaluation.json").read_text())["status"] == "interrupted"

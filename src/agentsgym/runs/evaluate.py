@@ -84,7 +84,9 @@ def other_references(
     that are not known on every task."""
     try:
         scores = [env.other_references(one.task_data) for one in requests]
-    except Exception as error:  # a user's environment may raise anything
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a user's environment may raise anything
         logger.warning("%s: the scores of other players: %s", env.name, named_error(error))
         return {}
     names = [name for name in scores[0] if all(name in one for one in scores)] if scores else []

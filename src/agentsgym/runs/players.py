@@ -276,7 +276,8 @@ class SavedEvaluation:
         self._file.seconds = round(self._file.seconds + now - self._begun, 3)
         self._begun = now
         self._file.status = status
-        self._file.write(RunDirectory(self._root).evaluation)
+        write = self._file.write if status == "running" else self._file.write_end
+        write(RunDirectory(self._root).evaluation)
 
 
 def _write(root: Path, rollouts: Sequence[Rollout], part: str | None = None) -> Path:

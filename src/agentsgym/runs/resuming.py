@@ -260,9 +260,9 @@ def note_end(
 ) -> BaseException:
     """Write the error that ended the run to its summary, and return it with what to do. Rank 0
     writes the summary; another rank that failed leaves it the error in a file, before its end lets
-    rank 0 notice."""
+    rank 0 notice. Of a full disk the unfinished checkpoint is removed, and the error says so."""
     directory = RunDirectory(config.directory)
-    error = _of_full_disk(error, directory.root)
+    error = _of_full_disk(error, directory)
     interrupted = isinstance(error, KeyboardInterrupt)
     text = None if interrupted else mask_secrets(one_sentence(error))
     with suppress(OSError):
@@ -273,7 +273,7 @@ def note_end(
             summary.error = text
             lines = read_metrics(directory.metrics)
             summary.steps = max([summary.steps, *(line["step"] for line in lines)])
-            summary.write(directory.summary)
+            summary.write_end(directory.summary)
         elif text is not None and not isinstance(error, OtherRankFailed):
             write_text(directory.rank_error(ranks.rank), text)
     if is_context_overflow(text):
@@ -286,17 +286,24 @@ def note_end(
     return error
 
 
-_FULL = ("inline_container", "PytorchStreamWriter", os.strerror(errno.ENOSPC))
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_WRITERS = ("inline_container", "PytorchStreamWriter", os.strerror(errno.ENOSPC))
 
 
-def _of_full_disk(error: BaseException, root: Path) -> BaseException:
+def _of_full_disk(error: BaseException, directory: RunDirectory) -> BaseException:
     """The error itself, or if it is a library's for a file that found no room, that in words."""
-    named = isinstance(error, OSError) and error.filename is not None
-    if named or not any(sign in str(error) for sign in _FULL):
+    text, is_disk = str(error), isinstance(error, OSError) and error.errno in _FULL
+    if not (is_disk or any(sign in text for sign in _WRITERS)):
         return error
-    free = shutil.disk_usage(root).free // 1_000_000
+    for _, folder in directory.all_checkpoints()[:1]:
+        if checkpoint_damage(folder) is not None:
+            with suppress(OSError):
+                remove(folder)
+    if isinstance(error, OSError) and error.filename is not None:
+        return error
+    free = shutil.disk_usage(directory.root).free // 1_000_000
     reason = f"No space left on device, or a limit on the size of files ({free} MB are free)"
-    return OSError(errno.ENOSPC, reason, str(root))
+    return OSError(errno.ENOSPC, reason, str(directory.root))
 
 
 def _error_of_another(directory: RunDirectory) -> str | None:

@@ -2,6 +2,7 @@
 completely or not at all; and the right to write them: only one writer per directory.
 """
 
+import errno
 import itertools
 import json
 import os
@@ -192,6 +193,17 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file."""
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def overwrite(path: Path, text: str) -> None:
+    """Write over the content of a file, for a disk that has no room for a second one. Raises
+    OSError without a change if the text needs more room than the file has."""
+    data, has = text.encode(), path.stat()
+    if len(data) > max(has.st_size, has.st_blocks * 512):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+    with path.open("r+b") as file:
+        file.write(data)
+        file.truncate()
 
 
 def _flush(path: Path) -> None:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agentsgym.evaluation import Evaluation, Passes
 from agentsgym.evaluation.effects import Effect
-from agentsgym.runs.files.directory import DamagedFile, naming, read_bytes, write_text
+from agentsgym.runs.files.directory import DamagedFile, naming, overwrite, read_bytes, write_text
 from agentsgym.types.text import masked, plain, short_repr
 
 KEY, VERSION = "schema", 2
@@ -39,7 +39,11 @@ def write_record(path: Path, data: Mapping[str, Any]) -> None:
     """Write a JSON file of one record, without secrets; a reader sees either the old or the new
     one."""
     record = {KEY: VERSION, **plain(masked(dict(data)))}
-    write_text(path, json.dumps(record, indent=2, allow_nan=False) + "\n")
+    write_text(path, _text(record))
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    return json.dumps(record, indent=2, allow_nan=False) + "\n"
 
 
 class JsonRecord(BaseModel):
@@ -51,6 +55,19 @@ class JsonRecord(BaseModel):
     def write(self, path: Path) -> None:
         """Write the file; a reader sees either the old or the new one."""
         write_record(path, self.model_dump())
+
+    def write_end(self, path: Path) -> None:
+        """Write the file at the end of a run, also where the disk is full: then over the old
+        content, or only the status, if there is no room for more."""
+        try:
+            self.write(path)
+        except OSError:
+            old = json.loads(read_bytes(path))
+            for changes in (plain(masked(self.model_dump())), {"status": plain(self.status)}):
+                with suppress(OSError):
+                    overwrite(path, _text({**old, **changes}))
+                    return
+            raise
 
     @classmethod
     def read(cls, path: Path) -> Self:
