@@ -17,8 +17,8 @@
 #                    MARKS="not slow" leaves out what trains for minutes
 #   make test-install  the wheel without our constraints, with each Python that is here and the oldest and
 #                    the newest versions; whether each extra can be installed. ARGS="-k without_torch": minutes
-#   make fuzz        5,000 hostile inputs, a training in a storm of faults, 20 killed trainings (half an
-#                    hour; FUZZ_SEED=N draws other inputs)
+#   make fuzz        5,000 hostile inputs, 1,000 hostile programs, a training in a storm of faults, 20
+#                    killed trainings (half an hour; FUZZ_SEED=N draws other inputs)
 #   make gpu         what needs a GPU, measured: engines, training steps, memory, the preset one-gpu; an hour,
 #                    or one part of four minutes: `make gpu ARGS=one-gpu`. On a CPU it only tries the code
 #   make leaves      which files can go without the others, shown by deleting each in a copy

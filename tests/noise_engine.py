@@ -4,12 +4,23 @@ import random
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from agentsgym.types import EngineStats, GenerationRequest, GenerationResult
 
 HELD = "Wait for: "
 """A request whose last message begins so is answered when that is released."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """An answer: the context that the engine was given, the last message in it, and the ids."""
+
+    context: tuple[int, ...]
+    asked: str
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
 
 
 def noise(tokenizer: Any, seed: int, before: int, most: int) -> tuple[list[int], list[float]]:
@@ -26,13 +37,14 @@ def noise(tokenizer: Any, seed: int, before: int, most: int) -> tuple[list[int],
 
 
 class NoiseEngine:
-    """Answers at once, but for requests that are held."""
+    """Answers at once, but for requests that are held; `sampled` has all answers by session."""
 
     capacity = 64
     stats = EngineStats()
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
+        self.sampled: dict[str, list[Sampled]] = defaultdict(list)
         self.arrived: dict[str, threading.Event] = defaultdict(threading.Event)
         self._released: set[str] = set()
         self._changed = threading.Condition()
@@ -70,10 +82,12 @@ class NoiseEngine:
         del self._open[request.session_id]
         most = request.sampling.max_tokens
         ids, logprobs = noise(self.tokenizer, request.seed, request.sampled_before, most)
+        sampled = Sampled(tuple(request.token_ids), _asked(request), tuple(ids), tuple(logprobs))
+        self.sampled[request.session_id].append(sampled)
         ended = ids[-1] == self.tokenizer.eos_token_id
         text = self.tokenizer.decode(ids, skip_special_tokens=True)
         return GenerationResult(
-            request.session_id, tuple(ids), tuple(logprobs), text, "stop" if ended else "length"
+            request.session_id, sampled.ids, sampled.logprobs, text, "stop" if ended else "length"
         )
 
 

@@ -1,6 +1,18 @@
 """The areas that are searched."""
 
-from fuzz.areas import configuration, files, http, sessions, templates, words
+from fuzz.areas import (
+    configuration,
+    files,
+    foreign,
+    http,
+    names,
+    programs,
+    refusals,
+    sessions,
+    templates,
+    tools,
+    words,
+)
 from fuzz.oracle import Area
 
 AREAS: tuple[Area, ...] = (
@@ -10,7 +22,12 @@ AREAS: tuple[Area, ...] = (
     sessions.ROWS_AREA,
     sessions.TEXT_AREA,
     sessions.ENGINE_AREA,
+    foreign.AREA,
+    programs.AREA,
     templates.AREA,
+    refusals.AREA,
+    names.AREA,
+    tools.AREA,
     http.CHAT_AREA,
     http.COMPLETIONS_AREA,
     files.RUN_AREA,

@@ -44,7 +44,7 @@ class Place(NamedTuple):
         return f"after {short_repr(list(self.before))}" if self.before else "at the start"
 
 
-class Reply(NamedTuple):
+class Reaction(NamedTuple):
     """How an environment answers an action: `refusal` says why it is not legal, "" if it is."""
 
     refusal: str
@@ -245,7 +245,7 @@ def _is_missing(env: MultistepEnv, place: Place, action: str) -> bool | None:
     return all(_answer(env, place, one) != answer for one in alike[:MOST_COMPARED])
 
 
-def _answer(env: MultistepEnv, place: Place, action: str) -> Reply | None:
+def _answer(env: MultistepEnv, place: Place, action: str) -> Reaction | None:
     """The answer to an action in a state; None if the trial does not get there."""
     with SteppedTrial(env, place.task) as trial:
         if not _reach(trial, place):
@@ -254,7 +254,7 @@ def _answer(env: MultistepEnv, place: Place, action: str) -> Reply | None:
         facts = trial.facts
         refusal = "it raises" if facts.failed else "it is malformed" if facts.malformed else ""
         said = tuple(str(message["content"]) for message in trial.new_messages)
-        return Reply(refusal, said, facts.reward, facts.episode_done, facts.win)
+        return Reaction(refusal, said, facts.reward, facts.episode_done, facts.win)
 
 
 def _conversation(env: MultistepEnv, place: Place) -> list[str]:

@@ -15,7 +15,7 @@ from agentsgym.envs.extras import require
 from agentsgym.envs.settings import EnvSettings, Tasks
 from agentsgym.envs.textarena.games import GAMES, ArenaGame, moves
 from agentsgym.envs.textarena.play import (
-    Play,
+    ArenaPlay,
     UnplayableSeed,
     begin,
     example_move,
@@ -58,23 +58,23 @@ class TextArenaEnv(SeedTasks):
 
     # -- an episode -----------------------------------------------------------------------------
 
-    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> Play:
+    def _initialize_episode(self, session_id: str, task_data: dict[str, Any]) -> ArenaPlay:
         play = self._begin(read_seed(task_data))
         play.raw.state.error_allowance = self.config.error_allowance
         return play
 
-    def _format_prompt(self, state: Play, step: int) -> str:
+    def _format_prompt(self, state: ArenaPlay, step: int) -> str:
         text = state.text or "Your move."
         if step > 0 or not self.config.explain_actions:
             return text
         return with_form(f"{text}\n", _FORM, self.example_action(state))
 
-    def _format_answer(self, state: Play, step: int) -> str:
+    def _format_answer(self, state: ArenaPlay, step: int) -> str:
         return state.text
 
     def _step_episode(
-        self, session_id: str, state: Play, action: str
-    ) -> tuple[Play, float, bool, dict[str, Any]]:
+        self, session_id: str, state: ArenaPlay, action: str
+    ) -> tuple[ArenaPlay, float, bool, dict[str, Any]]:
         before, move = state.done, last_move(action)
         fair = self.game.guesses and move.upper() in (moves(self.game.name, state.raw) or ())
         state.step(move)
@@ -87,15 +87,19 @@ class TextArenaEnv(SeedTasks):
         return state, reward, state.done, info
 
     def _calculate_reward(
-        self, state: Play, actions: Sequence[str], final_action: str, step_rewards: Sequence[float]
+        self,
+        state: ArenaPlay,
+        actions: Sequence[str],
+        final_action: str,
+        step_rewards: Sequence[float],
     ) -> float:
         """The sum, plus the game's own measure of progress if a limit ended the game."""
         return sum(step_rewards) + (0.0 if state.done else state.progress())
 
-    def admissible_actions(self, state: Play) -> list[str] | None:
+    def admissible_actions(self, state: ArenaPlay) -> list[str] | None:
         return moves(self.game.name, state.raw)
 
-    def example_action(self, state: Play) -> str:
+    def example_action(self, state: ArenaPlay) -> str:
         if state.seed not in self._examples:
             self._examples[state.seed] = example_move(state)
         return self._examples[state.seed]
@@ -130,7 +134,7 @@ class TextArenaEnv(SeedTasks):
                 if not some or playable(self._begin(seed)):
                     yield seed
 
-    def _begin(self, seed: int) -> Play:
+    def _begin(self, seed: int) -> ArenaPlay:
         return begin(self.game, self._env_id, self._options, seed)
 
     def _limit_turns(self, spec: Any) -> None:

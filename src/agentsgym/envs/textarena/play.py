@@ -41,7 +41,7 @@ class UnplayableSeed(ValueError):
 
 
 @dataclass(slots=True)
-class Play:
+class ArenaPlay:
     """A running game.
 
     `text` is the game's output since the last action. `reward` stays None until the game is done.
@@ -96,7 +96,7 @@ def _new_output(raw: Any) -> str:
     return "\n".join(text for text in texts if text)
 
 
-def begin(game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int) -> Play:
+def begin(game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int) -> ArenaPlay:
     """A new game; a copy of a kept one if games of this kind take long to make.
 
     Raises UnplayableSeed if TextArena cannot make one.
@@ -106,7 +106,7 @@ def begin(game: ArenaGame, env_id: str, options: Mapping[str, Any], seed: int) -
     if game.slow:
         raw, stream = copy.deepcopy((raw, stream))
     _patch(game.name, raw)
-    return Play(game, raw, stream, seed, text=_new_output(raw))
+    return ArenaPlay(game, raw, stream, seed, text=_new_output(raw))
 
 
 def _deal(game: ArenaGame, env_id: str, options: str, seed: int) -> tuple[Any, GlobalRandomness]:
@@ -151,7 +151,7 @@ def last_move(action: str) -> str:
     return move if usable else ""
 
 
-def example_move(play: Play) -> str:
+def example_move(play: ArenaPlay) -> str:
     """The first listed move that the game accepts, if possible one that does not end it.
 
     Moves are trial on copies of the game. Crosswords and Sudoku accept only right letters and
@@ -246,7 +246,7 @@ def _progress(game: ArenaGame, raw: Any) -> float:
     return 0.0
 
 
-def playable(play: Play) -> bool:
+def playable(play: ArenaPlay) -> bool:
     """Whether a puzzle that was just reset can be solved and is not solved yet.
 
     FifteenPuzzle shuffles its tiles, and half of all permutations cannot be solved. LightsOut's
