@@ -1,4 +1,8 @@
-"""`agentsgym serve-model` in a thread of the test."""
+"""`agentsgym serve-model` in a thread of the test, and as a process."""
+
+import subprocess
+import sys
+import time
 
 import httpx
 
@@ -26,3 +30,30 @@ class Served:
     def close(self):
         self.server.close()
         self.batcher.close()
+
+
+class ServeProcess:
+    """The command with a model's folder, at a port of this machine."""
+
+    def __init__(self, folder, port, *more):
+        command = ("-P", "-m", "agentsgym", "serve-model", str(folder), "--port", str(port))
+        self.process = subprocess.Popen([sys.executable, *command, "--threads", "1", *more])
+        self.url = f"http://127.0.0.1:{port}"
+
+    def ready(self):
+        end = time.monotonic() + 120
+        while not self._answers():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        return self
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(20)
+
+    def _answers(self):
+        assert self.process.poll() is None
+        try:
+            return httpx.get(f"{self.url}/health").status_code == 200
+        except httpx.TransportError:
+            return False
