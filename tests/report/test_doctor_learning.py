@@ -206,6 +206,22 @@ def test_a_run_that_has_learned_has_no_fault(fault):
     assert "not_learning" not in found(solved) and fault not in found(solved)
 
 
+@pytest.mark.parametrize("hints", [("higher", "lower"), ("no", "no")])
+def test_a_guessing_game_opens_alike_and_misses_no_observation(hints):
+    """After equal actions, on six tasks each, three are answered otherwise; or no sequence of
+    actions is played on the eight tasks that it takes to compare."""
+
+    def guesses(hint, best):
+        def play(group, index):
+            turns = [("Guess.", f"{index} {group}"), (hint, f"{index} {group}")]
+            return rollout(group, index, turns, float(index == best))
+
+        return play
+
+    evidence = run(guesses(hints[1], 1), early=guesses(hints[0], 0))
+    assert "observation_missing" not in found(evidence)
+
+
 def test_a_limit_that_nobody_gets_beyond_is_named_too():
     """Three of four episodes end at the limit, and no episode earns anything."""
 

@@ -84,8 +84,9 @@ def _texts(sets: Sequence[Contents]) -> Counter[str]:
 
 
 def observation_missing(evidence: Evidence) -> Signs | None:
-    """After equal actions every task reads alike, and equal actions earn different rewards, though
-    not on the same task, where that were chance."""
+    """After equal actions every task reads alike, and equal actions earn different rewards on
+    enough tasks, though not on the same task, where that were chance. A guessing game opens alike
+    on every task; its answers differ."""
     reads: dict[tuple[str, ...], set[str]] = defaultdict(set)
     tasks: dict[tuple[str, ...], set[object]] = defaultdict(set)
     earns: dict[tuple[str, ...], dict[object, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -98,10 +99,16 @@ def observation_missing(evidence: Evidence) -> Signs | None:
                 tasks[said].add(task)
                 said = (*said, step.action)
             earns[said][task].append(rollout.final_reward)
-    compared = [said for said, of in tasks.items() if len(of) >= _TASKS]
     chance = any(differ(one) for of in earns.values() for one in of.values())
-    paid = [every for of in earns.values() if differ(every := [one[0] for one in of.values()])]
-    if chance or not paid or not compared or any(len(reads[said]) > 1 for said in compared):
+    if chance or any(len(texts) > 1 for texts in reads.values()):
+        return None
+    paid = [
+        every
+        for said, of in earns.items()
+        if differ(every := [one[0] for one in of.values()])
+        and all(len(tasks[said[:count]]) >= _TASKS for count in range(len(said)))
+    ]
+    if not paid:
         return None
     lines = (
         f"{len(tasks[()])} tasks open with the same text, and after equal actions read the same",
