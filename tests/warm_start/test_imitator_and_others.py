@@ -3,7 +3,14 @@
 import pytest
 
 from agentsgym.agents import ScriptedAgent
-from agentsgym.warm_start.players import Figures, figures, problem, scripted_players, side_by_side
+from agentsgym.warm_start.players import (
+    MORE_GAMES,
+    Figures,
+    figures,
+    problem,
+    scripted_players,
+    side_by_side,
+)
 from helpers import CountdownEnv
 
 TEACHER = Figures(legal=1.0, reward=0.5, error=0.03, games=128)
@@ -51,6 +58,14 @@ def test_what_is_advised_was_not_done_before():
     assert "warm_start.tokenizer=phrases" in problem(players)
     found = problem(players, "more time (warm_start.max_seconds)", copies=True)
     assert found.endswith("give it more time (warm_start.max_seconds)")
+
+
+@pytest.mark.parametrize("legal", [0.9, 1.0])
+def test_a_pretrained_model_is_not_advised_to_have_another_shape(legal):
+    players = {"teacher": TEACHER, "imitator": Figures(legal, 0.4, 0.03, 128)}
+    found = problem(players, MORE_GAMES, new=False)
+    assert "more games (warm_start.games)" in found
+    assert "warm_start.model" not in found and "warm_start.tokenizer" not in found
 
 
 def test_all_stand_on_one_line():

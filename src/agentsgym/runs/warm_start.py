@@ -38,7 +38,14 @@ from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
-from agentsgym.warm_start.players import LONGER, Figures, problem, scripted_players, side_by_side
+from agentsgym.warm_start.players import (
+    LONGER,
+    MORE_GAMES,
+    Figures,
+    problem,
+    scripted_players,
+    side_by_side,
+)
 from agentsgym.warm_start.players import figures as player_figures
 from agentsgym.warm_start.settings import CHAT, ROLLOUTS, SCRIPTED, WarmStartSettings
 
@@ -81,13 +88,14 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
 def _show(
     players: Mapping[str, Figures],
     progress: Progress,
-    longer: str = LONGER,
+    longer: str,
     *,
     copies: bool = False,
+    new: bool = True,
 ) -> None:
     """Show the players side by side, and warn if the imitator does not reach its teacher."""
     progress.note(side_by_side(players))
-    if wrong := problem(players, longer, copies=copies):
+    if wrong := problem(players, longer, copies=copies, new=new):
         progress.note(f"warning: {wrong}")
 
 
@@ -194,7 +202,7 @@ class WarmStart:
             players = {"teacher": player_figures(list(read_rollouts(self._directory.root, GAMES)))}
         players["imitator"] = player_figures(rollouts)
         self._keep("players", {name: asdict(one) for name, one in players.items()})
-        _show(players, self._progress)
+        _show(players, self._progress, MORE_GAMES, new=False)
 
     # -- the games ------------------------------------------------------------------------------
 

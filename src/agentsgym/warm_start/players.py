@@ -28,6 +28,8 @@ ILLEGAL = 0.02
 """How many more of its actions than of its teacher's may be illegal."""
 LONGER = "more updates (warm_start.steps)"
 """What an imitator needs that has learned too little, if nothing but their number ended it."""
+MORE_GAMES = "more games (warm_start.games) or epochs (warm_start.epochs)"
+"""The same of a pretrained model."""
 ERRORS = 2.0
 """How many standard errors its reward may be below its teacher's."""
 
@@ -115,10 +117,11 @@ def side_by_side(players: Mapping[str, Figures]) -> str:
 
 
 def problem(
-    players: Mapping[str, Figures], longer: str = LONGER, *, copies: bool = False
+    players: Mapping[str, Figures], longer: str = LONGER, *, copies: bool = False, new: bool = True
 ) -> str | None:
     """What is wrong with an imitator that does not reach its teacher, and what to try: to learn for
-    `longer`, or to let it copy, if it does not; None if it reaches it, or nobody knows."""
+    `longer`, or another shape of a `new` model, such as one that `copies`; None if it reaches it,
+    or nobody knows."""
     teacher, imitator = players.get("teacher"), players.get("imitator")
     if teacher is None or imitator is None:
         return None
@@ -131,18 +134,20 @@ def problem(
     if not imitator.games:
         return f"no game of the imitator could be played: give it {longer}"
     if imitator.legal < teacher.legal - ILLEGAL:
-        copying = (
-            "; where actions repeat words of the prompt, let it copy (warm_start.tokenizer=phrases "
-            "and layers=3 heads=8 induction_heads=7 recency_heads=1 in "
-            "warm_start.model)"
-        )
+        shape = ""
+        if new and not copies:
+            shape = (
+                "; where actions repeat words of the prompt, let it copy "
+                "(warm_start.tokenizer=phrases and layers=3 heads=8 induction_heads=7 "
+                "recency_heads=1 in warm_start.model)"
+            )
         return (
             f"the imitator is less legal than its teacher ({imitator.legal:.1%} of its actions, "
-            f"the teacher's {teacher.legal:.1%}): give it {longer}{'' if copies else copying}"
+            f"the teacher's {teacher.legal:.1%}): give it {longer}{shape}"
         )
+    larger = ", a larger model (warm_start.model.layers=4)," if new else ""
     return (
         f"the imitator is legal, but earns less than what it imitates ({imitator.reward:.3f}, "
         f"{who} {teacher.reward:.3f}), so it does not use what it reads as they do: "
-        f"give it {longer}, a larger model (warm_start.model.layers=4), or "
-        "a teacher whose actions follow from what the prompts show"
+        f"give it {longer}{larger} or a teacher whose actions follow from what the prompts show"
     )
