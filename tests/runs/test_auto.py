@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from transformers import LlamaConfig
 
 from agentsgym.envs import ConfigError, make
 from agentsgym.runs import parse_config
 from agentsgym.runs.auto import Probed, choices, probe, resolved
+from agentsgym.runs.settings import LoraSettings
 from workplace import Notes
 
 GAME = '''
@@ -56,8 +58,8 @@ SEEN = Probed(
 BEST_OF = "warm_start.best_of"
 
 
-def chosen(probed):
-    return {one.key: one.value for one in choices(probed)}
+def chosen(probed, **options):
+    return {one.key: one.value for one in choices(probed, **options)}
 
 
 def test_lucky_games_of_a_teacher_are_not_imitated():
@@ -113,6 +115,24 @@ def test_each_choice_has_its_cause(changes, key, value):
     assert chosen(replace(SEEN, **changes)).get(key) == value
 
 
+@pytest.mark.parametrize(
+    ("width", "rate", "warm_rate"),
+    [(64, 4e-4, 1e-3), (576, 4e-4, 1e-3), (2304, 1e-4, 2.5e-4)],
+)
+def test_a_pretrained_model_gets_an_adapter_and_rates_by_its_width(width, rate, warm_rate):
+    """At four times the width of 576 a quarter of the rate; 3000 / 50 = 60 games in 8 groups."""
+    got = chosen(SEEN, width=width)
+    assert got["train.learning_rate"] == pytest.approx(rate)
+    assert got["warm_start.learning_rate"] == pytest.approx(warm_rate)
+    assert got["model.lora.r"] == 32 and got["warm_start.source"] == "teacher"
+    new = chosen(SEEN)
+    ours = {"warm_start.tokenizer", "warm_start.model.heads", "warm_start.max_seconds"}
+    assert ours <= new.keys() and not ours & got.keys()
+    same = {key for key in new.keys() & got.keys() if new[key] == got[key]}
+    assert {BEST_OF, "train.num_generations", "train.max_action_tokens"} <= same
+    assert got["train.per_device_train_batch_size"] == 64
+
+
 @pytest.fixture
 def pick(tmp_path, monkeypatch):
     """The game in a module of the working directory."""
@@ -161,13 +181,30 @@ def test_what_is_given_stays(pick):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"model": "some/model", "train": "auto"}, "train: auto is for model: tiny"),
+        ({"model": "no/where", "train": "auto"}, "config.json of model 'no/where' cannot be read"),
         ({"model": "tiny", "train": "quick"}, "train.preset must be 'auto'"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(pick, keys, message):
     with pytest.raises(ConfigError, match=message):
         resolved(parse_config({"env": pick, **keys}), Notes())
+
+
+def test_what_is_given_to_a_pretrained_model_stays(pick, tmp_path):
+    LlamaConfig(hidden_size=1152).save_pretrained(tmp_path / "model")
+
+    def run(model=None, **sections):
+        model = {"path": str(tmp_path / "model"), **(model or {})}
+        return resolved(parse_config({"env": pick, "model": model, **sections}), Notes())
+
+    assert not run(train={"max_steps": 3}).chosen
+    assert not run(train="auto", model={"lora": None}).model.lora
+    assert run(train="auto", model={"lora": {"r": 4}}).model.lora == LoraSettings(r=4)
+    adapted = run(train="auto")
+    assert adapted.model.lora == LoraSettings(r=32, lora_alpha=64.0)
+    assert adapted.train.learning_rate == pytest.approx(2e-4)
+    of_run = run(train="auto", warm_start={"source": "rollouts", "run": "runs/other"})
+    assert of_run.warm_start.source == "rollouts" and of_run.warm_start.best_of == 1
 
 
 def test_a_run_of_two_lines_trains(pick, invoke):

@@ -165,6 +165,6 @@ def test_one_text_is_a_list_of_one_never_its_letters():
     ("name", "model"), [("tiney", "tiny"), ("builtin:quikstart", "builtin:quickstart")]
 )
 def test_a_model_of_ours_that_is_misspelled_is_named_without_asking_a_hub(name, model, monkeypatch):
-    monkeypatch.setattr("agentsgym.runs.models.urlopen", lambda *_, **__: pytest.fail("asked"))
+    monkeypatch.setattr("agentsgym.runs.weights.urlopen", lambda *_, **__: pytest.fail("asked"))
     with pytest.raises(ConfigError, match=f"no model '{name}'; did you mean '{model}'"):
         train_settings(load_config("quickstart", {"model": name}))

@@ -91,7 +91,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(monkeypatch, dry_run):
         raise URLError("no network")
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("agentsgym.runs.models.urlopen", ask)
+    monkeypatch.setattr("agentsgym.runs.weights.urlopen", ask)
     remarks, _, summary = dry_run()
     assert len(asked) == 1 and summary.steps == 1
     assert "does not answer" in remarks

@@ -1,4 +1,4 @@
-"""`train: auto`: the settings of a new model's run, chosen from a short probe of its game.
+"""`train: auto`: the settings of a run, chosen from a short probe of its game.
 
 The probe plays games of the player that the warm start imitates, and needs no model: after the warm
 start the model plays as that player does. `choices` is a pure function from what was probed to
@@ -9,7 +9,7 @@ that was chosen, with the reasons in `chosen`, so a resumed run probes nothing.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from statistics import fmean, pvariance
 from typing import Any, NamedTuple
 
@@ -20,13 +20,16 @@ from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation.evaluate import known_reference
 from agentsgym.runs.from_config import make_env, run_tasks
+from agentsgym.runs.models import config_of
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.settings import TINY, RunConfig, parse_config
 from agentsgym.runs.sources import flat, merge
+from agentsgym.runs.weights import stored_adapter
 from agentsgym.types import Rollout
 from agentsgym.warm_start.phrases import fixed_phrases, pieces_pattern
+from agentsgym.warm_start.settings import ROLLOUTS, SCRIPTED
 
-TASKS, ROLLOUTS = 32, 32
+TASKS, PER_TASK = 32, 32
 """Games of the probe: so many on each of so many tasks. A share of groups is known to 9 %."""
 GROUPS = (8, 16, 32)
 """Sizes of groups that are considered. Explore learned alike with 2 to 16, worse with 64."""
@@ -39,6 +42,9 @@ fastest with many small updates (area under the curve .93, .84, .57 with 32, 128
 short games a few are played little sooner than many, and chance decides what they show: a card game
 of four actions lost its entropy at .58 of the way with 32 games an update, and reached .98 with
 256, which took 3.6 times as long."""
+ADAPTER_PIECES = 3000
+"""The same for a pretrained model, whose updates cost more: about 64 games of the size of
+GuessTheNumber, as in the preset smollm2."""
 WARM_PIECES = 1700
 """Phrases and words in an update of the warm start: 16 games of 108 in the preset explore-many."""
 BEST_OF = 16
@@ -66,6 +72,12 @@ LONGEST = 64
 """Most tokens of an action."""
 WARM_SECONDS, SECONDS = 180.0, 300.0
 """Seconds of the warm start and of RL, which with the evaluations make ten minutes."""
+ADAPTER_SECONDS = 1200.0
+"""Seconds of RL for the adapter of a pretrained model."""
+ADAPTER_RATE, WARM_ADAPTER_RATE, WIDTH = 4e-4, 1e-3, 576
+"""Learning rates of SmolLM2-135M's adapter in RL and in its warm start, and its width. For wider
+models they fall with the width, which is a guess: 2e-5 to 6e-5 for RL at 4096, where published runs
+have 1e-5 (docs/train-qwen.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +116,13 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choices(probed: Probed, group: int | None = None) -> list[Choice]:
+def choices(probed: Probed, group: int | None = None, width: int | None = None) -> list[Choice]:
     """The settings of a run, from what was probed; `group` is the size of its groups, if that is
-    given."""
-    rows = (*_of_model(probed), *_of_warm_start(probed), *_of_training(probed, group))
+    given, and `width` the hidden size of its pretrained model, None for a new one."""
+    before = (_of_model(probed), _of_warm_start(probed)) if width is None else (_of_adapter(width),)
+    rows = chain(
+        *before, _best_of(probed), _of_training(probed, group, width), _of_length(probed, width)
+    )
     return [*(Choice(*row) for row in rows), *(Choice(*row, _PRESETS) for row in _SHARED.items())]
 
 
@@ -121,7 +136,7 @@ _SHARED: dict[str, Any] = {
     "train.loss_type": "dapo",
     "train.gradient_checkpointing": False,
 }
-_SHAPE = "warm_start.model."
+_WHOLE = ("warm_start.model.", "model.lora")
 _Row = tuple[str, Any, str]
 
 
@@ -143,6 +158,25 @@ def _of_model(probed: Probed) -> Iterator[_Row]:
     yield "warm_start.learning_rate", WARM_RATE, "above it such a model forgets what it learns"
 
 
+def _of_adapter(width: int) -> Iterator[_Row]:
+    known = "as in the preset smollm2"
+    yield "model.lora.r", 32, f"an adapter needs little memory; {known}"
+    yield "model.lora.lora_alpha", 64.0, known
+    yield "warm_start.source", "teacher", "the form of an action is imitated first"
+    yield "warm_start.games", 256, "twice as many as in the preset smollm2, whose game is short"
+    yield "warm_start.epochs", 1, known
+    yield "warm_start.batch_size", 8, "as in the preset smollm2-explore: more updates"
+    rate = WARM_ADAPTER_RATE * WIDTH / max(width, WIDTH)
+    yield "warm_start.learning_rate", rate, _by_width(width)
+    yield "warm_start.max_tokens_per_forward", 2048, f"bounds memory; {known}"
+    yield "train.max_tokens_per_forward", 2048, f"bounds memory; {known}"
+
+
+def _by_width(width: int) -> str:
+    known = f"as in the preset smollm2, whose model has a width of {WIDTH}"
+    return known if width <= WIDTH else f"{known}; this one has {width}, and the rate falls with it"
+
+
 def _of_warm_start(probed: Probed) -> Iterator[_Row]:
     size = int(np.clip(WARM_PIECES / probed.mean_pieces, 8, 64))
     length = f"a game has {probed.mean_pieces:.0f} phrases and words on average"
@@ -151,6 +185,9 @@ def _of_warm_start(probed: Probed) -> Iterator[_Row]:
     yield "warm_start.epochs", EPOCHS, "to play the best of several takes longer than to learn it"
     yield "warm_start.tokenizer_games", 500, "the words of a small game are seen by then"
     yield "warm_start.max_seconds", WARM_SECONDS, "of ten minutes; if it learns sooner, it ends"
+
+
+def _best_of(probed: Probed) -> Iterator[_Row]:
     best = probed.reference
     lucky = best is not None and probed.best_of > best
     varied = probed.random_teacher or (probed.signal[BEST_OF] >= WITH_SIGNAL and not lucky)
@@ -163,7 +200,7 @@ def _of_warm_start(probed: Probed) -> Iterator[_Row]:
         yield "warm_start.best_of", BEST_OF, why + show
 
 
-def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
+def _of_training(probed: Probed, group: int | None, width: int | None) -> Iterator[_Row]:
     enough = (size for size in GROUPS if probed.signal[size] >= WITH_SIGNAL)
     alike = not probed.random_teacher and probed.signal[GROUPS[-1]] == 0
     size = group or (GROUPS[0] if alike else next(enough, GROUPS[-1]))
@@ -171,7 +208,8 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
     seen = f"{share:.0%} of the teacher's groups of {size} have different rewards"
     if alike:
         seen = "the teacher always plays a task alike; one of its imitators will not"
-    wanted = max(LEAST_GROUPS / max(share, 1e-9), PIECES / (size * probed.mean_pieces))
+    pieces = PIECES if width is None else ADAPTER_PIECES
+    wanted = max(LEAST_GROUPS / max(share, 1e-9), pieces / (size * probed.mean_pieces))
     groups = int(np.clip(np.ceil(wanted), LEAST_GROUPS, MOST_ROLLOUTS // size))
     over, why = "grpo", "no episode sees an earlier one"
     if probed.carries:
@@ -185,21 +223,28 @@ def _of_training(probed: Probed, group: int | None) -> Iterator[_Row]:
         f"{groups * size * probed.mean_pieces:.0f} phrases and words: many small updates learn "
         "faster than few large ones",
     )
-    rate, where = RATE, "with induction heads 1e-3 made a model act always alike"
-    if probed.has_lines:
-        rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
-    yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
     alone = "where no reward differs, Adam makes whole steps of any bonus, towards gibberish"
     yield "train.entropy_coef", 0.0, alone
     yield "train.lr_scheduler_type", "constant_with_warmup", "time may end the run"
     longest = f"the longest action has {probed.action_bytes} bytes, and an end"
     yield "train.max_action_tokens", min(LONGEST, probed.action_bytes + 1), longest
-    end = "half of ten minutes; it ends before if in 20 generations hardly a group has signal"
-    yield "max_seconds", SECONDS, end
     yield "keep_best", True, "a run may unlearn what it knew: the best weights are kept"
     if probed.difficulty is not None:
         key = probed.difficulty
         yield "train.curriculum", key, f"tasks with another {key!r} earn another reward"
+
+
+def _of_length(probed: Probed, width: int | None) -> Iterator[_Row]:
+    rate, where = RATE, "with induction heads 1e-3 made a model act always alike"
+    seconds, of = SECONDS, "half of ten minutes"
+    if width is not None:
+        rate, where = ADAPTER_RATE * WIDTH / max(width, WIDTH), _by_width(width)
+        seconds, of = ADAPTER_SECONDS, "as long as the preset smollm2 on one core"
+    elif probed.has_lines:
+        rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
+    yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
+    end = f"{of}; it ends before if in 20 generations hardly a group has signal"
+    yield "max_seconds", seconds, end
 
 
 # -- the probe -------------------------------------------------------------------------------------
@@ -215,11 +260,11 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
     count = min(TASKS, len(known))
     drawn = np.random.default_rng(seed).choice(len(known), count, replace=False).tolist()
     tasks = [known[index]["task_data"] for index in drawn]
-    rollouts = env.run_trial(tasks, teacher, ROLLOUTS, seed=seed).rollouts
+    rollouts = env.run_trial(tasks, teacher, PER_TASK, seed=seed).rollouts
     failed = next((rollout.error for rollout in rollouts if rollout.failed), None)
     if failed is not None:
         raise ConfigError(f"a game of the probe failed: {failed.strip().splitlines()[-1]}")
-    groups = np.array([one.final_reward for one in rollouts]).reshape(len(tasks), ROLLOUTS)
+    groups = np.array([one.final_reward for one in rollouts]).reshape(len(tasks), PER_TASK)
     talks = ["".join(m.content for e in one.episodes for m in e.messages) for one in rollouts]
     known = fixed_phrases(
         m.content for one in rollouts[::8] for e in one.episodes for m in e.messages
@@ -290,25 +335,29 @@ def _difficulty(tasks: Sequence[Mapping[str, Any]], groups: Any) -> str | None:
 
 def resolved(config: RunConfig, progress: Progress) -> RunConfig:
     """The run with what a probe of its game chose, each choice announced; the run itself if it does
-    not ask for that. Raises ConfigError as `probe` does, and for a model that exists already."""
+    not ask for that. Raises ConfigError as `probe` does, and if the config.json of its
+    model cannot be read."""
     if not config.is_auto:
         return config
+    width = None
     if config.model.path != TINY:
-        raise ConfigError(
-            f"train: auto is for model: tiny; a model such as {config.model.path} needs settings "
-            "of its own, as the presets smollm2, one-gpu and eight-gpus show"
-        )
+        width = int(config_of(config).get_text_config().hidden_size)
     env = make_env(config)
     rows = run_tasks(env, config.data, "train")
     group = config.train.given.get("num_generations")
     warm_start = config.warm_start
-    probed = probe(env, rows, warm_start.seed, warm_start.source or "teacher")
-    chosen = choices(probed, group)
+    source = warm_start.source if warm_start.source in SCRIPTED else "teacher"
+    probed = probe(env, rows, warm_start.seed, source)
+    chosen = choices(probed, group, width)
     given = flat(config.model_dump(exclude_unset=True))
     ends = config.train.max_steps is not None or "train.num_train_epochs" in given
     left_out = {*given, *(["max_seconds"] if ends else [])}
-    if any(key.startswith(_SHAPE) for key in given):  # a shape is chosen whole, or not at all
-        left_out |= {one.key for one in chosen if one.key.startswith(_SHAPE)}
+    if warm_start.source == ROLLOUTS:  # these games were played
+        left_out.add("warm_start.best_of")
+    adapted = ("model.lora",) if stored_adapter(config.model) is not None else ()
+    for whole in _WHOLE:  # is chosen whole, or not at all
+        if any(key.startswith(whole) for key in (*given, *adapted)):
+            left_out |= {one.key for one in chosen if one.key.startswith(whole)}
     free = [one for one in chosen if one.key not in left_out]
     for key, value, reason in free:
         progress.note(f"{key}={value}: {reason}")

@@ -104,8 +104,8 @@ def train_settings(config: RunConfig) -> "GRPOEnvConfig":
     if "max_steps" not in values and "num_train_epochs" not in values:
         if config.max_seconds is None:
             raise ConfigError(
-                "nothing ends this run: set train.max_steps or max_seconds, or for model: tiny "
-                "train.preset=auto, which chooses what is not given"
+                "nothing ends this run: set train.max_steps or max_seconds, or train=auto, which "
+                "chooses what is not given"
             )
         values |= {"max_steps": NO_LIMIT, **_endless_schedule(config.train.given)}
     _check_ready(config.engine)

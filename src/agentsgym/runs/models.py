@@ -6,23 +6,21 @@ import copy
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 from agentsgym.envs import ConfigError
 from agentsgym.envs.extras import ensure, installed
-from agentsgym.runs.builtin import builtin_models, model_place
+from agentsgym.runs.builtin import SHAPE, builtin_models, model_place
 from agentsgym.runs.files import RunDirectory
 from agentsgym.runs.files.directory import replacing
 from agentsgym.runs.parts import Progress, part
-from agentsgym.runs.settings import BUILTIN, TINY, ModelSettings, RunConfig
+from agentsgym.runs.settings import BUILTIN, SMOLLM2, TINY, ModelSettings, RunConfig
 from agentsgym.runs.weights import (
     StoredAdapter,
+    ask_hub,
     base_section,
     cannot_load,
     check_loaded,
     check_vocabulary,
-    in_hub_cache,
     is_adapter,
     merged,
     model_damage,
@@ -34,7 +32,6 @@ from agentsgym.runs.weights import (
 )
 from agentsgym.types.names import did_you_mean
 
-_HUB_SECONDS = 15.0
 _PLAIN = ModelSettings()
 
 
@@ -195,6 +192,35 @@ def dtype_of(model: ModelSettings, device: str) -> Any:
         raise ConfigError(f"model.{error}") from None
 
 
+def config_of(config: RunConfig) -> Any:
+    """The config.json of a run's model, which alone comes from the hub. Raises ConfigError if it
+    cannot be read."""
+    from transformers import AutoConfig, LlamaConfig
+
+    path, section = config.model.path, config.model
+    if path == TINY:
+        tiny = config.warm_start_settings().model
+        return LlamaConfig(
+            vocab_size=2048,
+            hidden_size=tiny.hidden_size,
+            intermediate_size=tiny.intermediate_size,
+            num_hidden_layers=tiny.layers,
+            num_attention_heads=tiny.heads,
+            head_dim=tiny.head_size,
+            tie_word_embeddings=True,
+        )
+    if path == SMOLLM2:
+        return LlamaConfig(**SHAPE)
+    stored = stored_adapter(section)
+    place = model_place(path if stored is None else stored.base)
+    try:
+        ask_hub(place, section)
+        return AutoConfig.from_pretrained(place, **source_of(section))
+    except Exception as error:  # the loaders raise many kinds of errors for damaged files
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None
+
+
 def device_in_use(*, use_cpu: bool = False) -> str:
     """The kind of device on which models run here."""
     import torch
@@ -309,23 +335,6 @@ def _weights(section: ModelSettings, dtype: str) -> dict[str, Any]:
         options["quantization_config"] = BitsAndBytesConfig(**bits)
         options["device_map"] = {"": torch.cuda.current_device()}
     return options
-
-
-def ask_hub(path: str | Path, section: ModelSettings) -> None:
-    """Raise OSError if a model must come from the hub and that does not answer: transformers would
-    ask again and again for minutes."""
-    from huggingface_hub import constants
-
-    here = Path(path).is_dir() or in_hub_cache(str(path), section.revision)
-    if here or constants.HF_HUB_OFFLINE:
-        return
-    try:
-        request = Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 - the user's own hub
-        urlopen(request, timeout=_HUB_SECONDS).close()  # noqa: S310
-    except HTTPError:  # it answers
-        return
-    except OSError as error:
-        raise OSError(f"{constants.ENDPOINT} does not answer ({error})") from None
 
 
 def _refuse_adapter(path: str | Path, section: ModelSettings) -> None:

@@ -29,15 +29,14 @@ from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.auto import resolved
-from agentsgym.runs.builtin import SHAPE, model_place
 from agentsgym.runs.from_config import make_env, train_settings
-from agentsgym.runs.models import Use, ask_hub, device_in_use, dtype_of, load_tokenizer, source_of
+from agentsgym.runs.models import Use, config_of, device_in_use, dtype_of, load_tokenizer
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.processes import SHARING, Launch, check_processes, processes_started
-from agentsgym.runs.settings import SMOLLM2, TINY, RunConfig
+from agentsgym.runs.settings import TINY, RunConfig
 from agentsgym.runs.train import train_run
 from agentsgym.runs.trust import resume_command
-from agentsgym.runs.weights import new_adapter, stored_adapter
+from agentsgym.runs.weights import new_adapter
 from agentsgym.training.loss.activations import Activations
 from agentsgym.training.settings import RaySettings
 from agentsgym.warm_start.settings import CHAT, WarmStartSettings
@@ -121,7 +120,7 @@ def _model_shape(config: RunConfig) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model_config = _config_of(config)
+    model_config = config_of(config)
     layers = int(getattr(model_config, "num_hidden_layers", 0))
     if layers > _MOST_LAYERS:
         raise ConfigError(f"model {config.model.path!r}: its config.json names {layers} layers")
@@ -130,33 +129,6 @@ def _model_shape(config: RunConfig) -> Any:
             return AutoModelForCausalLM.from_config(model_config, trust_remote_code=False)
     except Exception as error:  # each architecture raises its own errors for a wrong shape
         raise ConfigError(f"model {config.model.path!r} cannot be built: {error}") from None
-
-
-def _config_of(config: RunConfig) -> Any:
-    from transformers import AutoConfig, LlamaConfig
-
-    path, section = config.model.path, config.model
-    if path == TINY:
-        tiny = config.warm_start_settings().model
-        return LlamaConfig(
-            vocab_size=2048,
-            hidden_size=tiny.hidden_size,
-            intermediate_size=tiny.intermediate_size,
-            num_hidden_layers=tiny.layers,
-            num_attention_heads=tiny.heads,
-            head_dim=tiny.head_size,
-            tie_word_embeddings=True,
-        )
-    if path == SMOLLM2:
-        return LlamaConfig(**SHAPE)
-    stored = stored_adapter(section)
-    place = model_place(path if stored is None else stored.base)
-    try:
-        ask_hub(place, section)
-        return AutoConfig.from_pretrained(place, **source_of(section))
-    except Exception as error:  # the loaders raise many kinds of errors for damaged files
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None
 
 
 def _needs(

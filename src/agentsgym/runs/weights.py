@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from pydantic import Field
 from safetensors import safe_open
@@ -35,6 +37,7 @@ from agentsgym.types.text import short_repr
 _STATE = ("trainer_state.json", "scheduler.pt")
 # The optimizer's of one process and of DDP, of FSDP2, and of ZeRO.
 _OPTIMIZER = ("optimizer.pt", "optimizer.bin", "global_step*")
+_HUB_SECONDS = 15.0
 ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
@@ -236,6 +239,23 @@ def in_hub_cache(name: str, revision: str | None) -> bool:
         return isinstance(try_to_load_from_cache(name, "config.json", revision=revision), str)
     except ValueError:  # a name that no hub has
         return False
+
+
+def ask_hub(path: str | Path, section: ModelSettings) -> None:
+    """Raise OSError if a model must come from the hub and that does not answer: transformers would
+    ask again and again for minutes."""
+    from huggingface_hub import constants
+
+    here = Path(path).is_dir() or in_hub_cache(str(path), section.revision)
+    if here or constants.HF_HUB_OFFLINE:
+        return
+    try:
+        request = Request(constants.ENDPOINT, method="HEAD")  # noqa: S310 - the user's own hub
+        urlopen(request, timeout=_HUB_SECONDS).close()  # noqa: S310
+    except HTTPError:  # it answers
+        return
+    except OSError as error:
+        raise OSError(f"{constants.ENDPOINT} does not answer ({error})") from None
 
 
 def new_adapter(model: Any, lora: LoraSettings, base: str, revision: str | None) -> Any:
