@@ -76,8 +76,8 @@ ADAPTER_SECONDS = 1200.0
 """Seconds of RL for the adapter of a pretrained model."""
 ADAPTER_RATE, WARM_ADAPTER_RATE, WIDTH = 4e-4, 1e-3, 576
 """Learning rates of SmolLM2-135M's adapter in RL and in its warm start, and its width. For wider
-models they fall with the width, which is a guess: 2e-5 to 6e-5 for RL at 4096, where published runs
-have 1e-5 (docs/train-qwen.md)."""
+models they fall with the width, which is a guess: 1e-4 for RL at 2304, the width of a model of 3B,
+where published runs of adapters have 1e-5 to 5e-5 (docs/train-qwen.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,8 +335,8 @@ def _difficulty(tasks: Sequence[Mapping[str, Any]], groups: Any) -> str | None:
 
 def resolved(config: RunConfig, progress: Progress) -> RunConfig:
     """The run with what a probe of its game chose, each choice announced; the run itself if it does
-    not ask for that. Raises ConfigError as `probe` does, and if the config.json of its
-    model cannot be read."""
+    not ask for that. Raises ConfigError as `probe` does, and if the config.json of its model cannot
+    be read."""
     if not config.is_auto:
         return config
     width = None
