@@ -222,6 +222,13 @@ def test_a_guessing_game_opens_alike_and_misses_no_observation(hints):
     assert "observation_missing" not in found(evidence)
 
 
+@pytest.mark.parametrize(("last", "is_named"), [(10, False), (30, True)])
+def test_informing_actions_that_vanish_after_the_entropy_are_not_the_cause(last, is_named):
+    """They are half as many from step 21 on; the entropy is 0.4 of the beginning's after `last`."""
+    falls = {"informing": late(0.4, 0.1), "entropy": lambda step: 1.0 if step <= last else 0.4}
+    assert ("informing_vanishes" in found(run(sees, **falls))) == is_named
+
+
 def test_a_limit_that_nobody_gets_beyond_is_named_too():
     """Three of four episodes end at the limit, and no episode earns anything."""
 

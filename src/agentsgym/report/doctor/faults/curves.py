@@ -1,8 +1,9 @@
 """What metrics and evaluations show over training."""
 
 import math
+from statistics import fmean
 
-from agentsgym.evaluation.trends import rise, said
+from agentsgym.evaluation.trends import Curve, rise, said
 from agentsgym.report.doctor.evidence import Evidence, Signs, has_won, share
 
 _LEAST_WON = 0.95
@@ -11,6 +12,8 @@ _LEAST_FALL = 0.03
 _LEAST_ENTROPY, _LEAST_ENTROPY_LEFT = 0.02, 0.1
 # Forty updates of a tiny model at a learning rate of 2e-3 move its weights by 0.2 of their size.
 _LEAST_MOVED = 0.03
+# Shares of single steps are too noisy to date a fall.
+_LEAST_STEADY = 3
 # A run that learns makes more of its way than the interval of some 100 games is wide.
 _LEAST_WAY = 0.2
 # Twelve small games of 300 to 2,000 tasks earned at most 24 % less on held-out tasks; one that was
@@ -73,13 +76,20 @@ def entropy_gone(evidence: Evidence) -> Signs | None:
     early, recent = curve.early, curve.recent
     if recent.mean >= _LEAST_ENTROPY and recent.mean >= _LEAST_ENTROPY_LEFT * early.mean:
         return None
-    steps = zip(curve.steps, curve.values, strict=True)
-    half = next((step for step, value in steps if value < early.mean / 2), recent.first)
     line = (
         f"entropy {early.mean:.3g} nats per token in {early}, {recent.mean:.3g} in {recent}; it "
-        f"first fell below half at step {half}"
+        f"first fell below half at step {_half_at(curve):.0f}"
     )
     return Signs((line,), (early.first, recent.last))
+
+
+def _half_at(curve: Curve) -> float:
+    """The step around which some values first have a mean below half of the beginning's."""
+    width = max(_LEAST_STEADY, len(curve.values) // 20)
+    for first in range(len(curve.values) - width + 1):
+        if fmean(curve.values[first : first + width]) < curve.early.mean / 2:
+            return curve.steps[first + width // 2]
+    return math.inf
 
 
 def rate_too_small(evidence: Evidence) -> Signs | None:
@@ -95,10 +105,14 @@ def rate_too_small(evidence: Evidence) -> Signs | None:
 
 
 def informing_vanishes(evidence: Evidence) -> Signs | None:
-    """Half as many actions inform as at the beginning."""
+    """Half as many actions inform as at the beginning, and it is not that the entropy fell first,
+    which leaves one action of any kind."""
+    entropy = evidence.curve("entropy")
     for name in ("informing/free_shots", "informing"):
         curve = evidence.curve(name)
         if curve is not None and rise(curve) < 0 and curve.recent.mean < curve.early.mean / 2:
+            if entropy is not None and _half_at(entropy) < _half_at(curve):
+                return None
             line = f"{name}: {share(curve.early.mean)} in {curve.early}, "
             return Signs(
                 (f"{line}{share(curve.recent.mean)} in {curve.recent}",), curve.whole.steps
