@@ -271,6 +271,17 @@ def test_damage_costs_a_checkpoint_and_nothing_else(stopped):
     assert run.last_checkpoint()[0] == 6 > newest
 
 
+def test_what_ends_before_the_first_checkpoint_is_to_be_started_again(config, monkeypatch):
+    def phases(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentsgym.runs.train.TrainingRun._phases", phases)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        train_run(config())
+    (note,) = caught.value.__notes__
+    assert "--resume runs/toy" in note and "--restart starts it again" in note
+
+
 def test_a_training_that_fails_says_so_in_its_summary(config, monkeypatch):
     from agentsgym.runs.files import RolloutWriter
 

@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -172,14 +172,24 @@ def _check_same_data(old: Summary, new: RunConfig, digests: dict[str, str]) -> N
 def _check_progress(directory: RunDirectory, *, has_checkpoint: bool) -> None:
     """Raise ConfigError if a resumed run would start again: it has no checkpoint, nor a warm start
     that no step followed."""
-    steps = [line["step"] for line in read_metrics(directory.metrics) if line["phase"] == "train"]
-    if has_checkpoint or (directory.warm_start.is_dir() and not steps):
+    steps = _steps(directory)
+    if _goes_on(directory, steps, has_checkpoint):
         return
     lost = f" and make its {max(steps)} steps again" if steps else ""
     raise ConfigError(
         f"{directory.root} has no checkpoint to continue from, so the run would start again{lost}; "
         "if that is meant, add --restart"
     )
+
+
+def _steps(directory: RunDirectory) -> list[int]:
+    """The training steps that were logged."""
+    return [line["step"] for line in read_metrics(directory.metrics) if line["phase"] == "train"]
+
+
+def _goes_on(directory: RunDirectory, steps: Sequence[int], has_checkpoint: bool) -> bool:
+    """Whether a resumed run has a checkpoint, or a warm start that no step followed."""
+    return has_checkpoint or (directory.warm_start.is_dir() and not steps)
 
 
 # -- the weights of a run --------------------------------------------------------------------------
@@ -282,7 +292,11 @@ def note_end(
         )
     elif not isinstance(error, ConfigError):
         when = "" if interrupted else "once that is mended, "
-        error.add_note(f"{when}{resume_command(config)} continues from the last checkpoint")
+        then = "continues from the last checkpoint"
+        with suppress(OSError):
+            if not _goes_on(directory, _steps(directory), directory.last_checkpoint() is not None):
+                then = "--restart starts it again, because there is no checkpoint yet"
+        error.add_note(f"{when}{resume_command(config)} {then}")
     return error
 
 
