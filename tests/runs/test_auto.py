@@ -81,7 +81,7 @@ def test_the_settings_follow_from_what_was_probed():
     assert got["train.max_action_tokens"] == 12
     assert got["train.advantage_estimator"] == "grpo" and "train.curriculum" not in got
     assert got["warm_start.tokenizer"] == "phrases" and got["warm_start.best_of"] == 16
-    assert got["train.learning_rate"] == 3e-4
+    assert got["train.learning_rate"] == 3e-4 and got["train.beta"] == 0.02
     assert all(one.reason for one in choices(SEEN))
 
 
@@ -126,7 +126,7 @@ def test_a_pretrained_model_gets_an_adapter_and_rates_by_its_width(width, rate, 
     assert got["warm_start.learning_rate"] == pytest.approx(warm_rate)
     assert got["model.lora.r"] == 32 and got["warm_start.source"] == "teacher"
     new = chosen(SEEN)
-    ours = {"warm_start.tokenizer", "warm_start.model.heads", "warm_start.max_seconds"}
+    ours = {"warm_start.tokenizer", "warm_start.model.heads", "train.beta"}
     assert ours <= new.keys() and not ours & got.keys()
     same = {key for key in new.keys() & got.keys() if new[key] == got[key]}
     assert {BEST_OF, "train.num_generations", "train.max_action_tokens"} <= same
