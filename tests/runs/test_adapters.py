@@ -16,12 +16,14 @@ from agentsgym.generation.vllm.launcher import LaunchFailed
 from agentsgym.generation.vllm.weight_files import served_model
 from agentsgym.runs import (
     ModelSettings,
+    Progress,
     load_config,
     load_run,
     parse_config,
     players,
     train_run,
 )
+from agentsgym.runs.auto import resolved
 from agentsgym.runs.files import read_metrics
 from agentsgym.runs.models import Use, load_model, merge_adapter
 from agentsgym.runs.trust import with_trust
@@ -90,6 +92,13 @@ def test_a_resumed_adapter_equals_an_uninterrupted_one(workplace):
     assert "adapter_model.safetensors" in stored and "tokenizer.json" in stored
     assert "model.safetensors" not in stored and "ref" not in stored
     assert read_adapter(Path("whole/model")).base == str(workplace / "model")
+
+
+def test_auto_trains_a_stored_adapter_and_chooses_no_other(adapter):
+    run = {"env": "Bandit", "model": str(adapter), "train": "auto"}
+    chosen = resolved(parse_config(run), Progress())
+    assert chosen.model.lora is None and chosen.warm_start.source == "teacher"
+    assert "train.learning_rate" in chosen.chosen
 
 
 def test_a_merged_model_gives_the_logits_of_the_adapter(adapter):

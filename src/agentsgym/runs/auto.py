@@ -124,9 +124,8 @@ def choices(probed: Probed, group: int | None = None, width: int | None = None) 
     """The settings of a run, from what was probed; `group` is the size of its groups, if that is
     given, and `width` the hidden size of its pretrained model, None for a new one."""
     before = (_of_model(probed), _of_warm_start(probed)) if width is None else (_of_adapter(width),)
-    rows = chain(
-        *before, _best_of(probed), _of_training(probed, group, width), _of_length(probed, width)
-    )
+    after = (_of_training(probed, group, width), _of_rate_and_time(probed, width))
+    rows = chain(*before, _best_of(probed), *after)
     return [*(Choice(*row) for row in rows), *(Choice(*row, _PRESETS) for row in _SHARED.items())]
 
 
@@ -170,15 +169,17 @@ def _of_adapter(width: int) -> Iterator[_Row]:
     yield "warm_start.games", 256, "twice as many as in the preset smollm2, whose game is short"
     yield "warm_start.epochs", 1, known
     yield "warm_start.batch_size", 8, "as in the preset smollm2-explore: more updates"
-    rate = WARM_ADAPTER_RATE * WIDTH / max(width, WIDTH)
-    yield "warm_start.learning_rate", rate, _by_width(width)
+    yield "warm_start.learning_rate", *_by_width(WARM_ADAPTER_RATE, width)
     yield "warm_start.max_tokens_per_forward", 2048, f"bounds memory; {known}"
     yield "train.max_tokens_per_forward", 2048, f"bounds memory; {known}"
 
 
-def _by_width(width: int) -> str:
+def _by_width(rate: float, width: int) -> tuple[float, str]:
+    """A learning rate that was measured at WIDTH, for a model of this width, and its reason."""
     known = f"as in the preset smollm2, whose model has a width of {WIDTH}"
-    return known if width <= WIDTH else f"{known}; this one has {width}, and the rate falls with it"
+    if width <= WIDTH:
+        return rate, known
+    return rate * WIDTH / width, f"{known}; this one has {width}, and the rate falls with it"
 
 
 def _of_warm_start(probed: Probed) -> Iterator[_Row]:
@@ -238,17 +239,17 @@ def _of_training(probed: Probed, group: int | None, width: int | None) -> Iterat
         yield "train.curriculum", key, f"tasks with another {key!r} earn another reward"
 
 
-def _of_length(probed: Probed, width: int | None) -> Iterator[_Row]:
+def _of_rate_and_time(probed: Probed, width: int | None) -> Iterator[_Row]:
     rate, where = RATE, "with induction heads 1e-3 made a model act always alike"
     seconds, of = SECONDS, "half of ten minutes"
     if width is not None:
-        rate, where = ADAPTER_RATE * WIDTH / max(width, WIDTH), _by_width(width)
+        rate, where = _by_width(ADAPTER_RATE, width)
         seconds, of = ADAPTER_SECONDS, "as long as the preset smollm2 on one core"
-    elif probed.has_lines:
-        rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
-    yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
-    if width is None:
+    else:
         yield "train.beta", BETA, "without a KL penalty the entropy of some games was soon gone"
+        if probed.has_lines:
+            rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
+    yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
     end = f"{of}; it ends before if in 20 generations hardly a group has signal"
     yield "max_seconds", seconds, end
 

@@ -31,6 +31,7 @@ from agentsgym.runs.weights import (
     with_stored,
 )
 from agentsgym.types.names import did_you_mean
+from agentsgym.warm_start.tiny import llama_config
 
 _PLAIN = ModelSettings()
 
@@ -199,16 +200,8 @@ def config_of(config: RunConfig) -> Any:
 
     path, section = config.model.path, config.model
     if path == TINY:
-        tiny = config.warm_start_settings().model
-        return LlamaConfig(
-            vocab_size=2048,
-            hidden_size=tiny.hidden_size,
-            intermediate_size=tiny.intermediate_size,
-            num_hidden_layers=tiny.layers,
-            num_attention_heads=tiny.heads,
-            head_dim=tiny.head_size,
-            tie_word_embeddings=True,
-        )
+        shape = config.warm_start_settings()
+        return llama_config(shape.model, shape.vocab_size)
     if path == SMOLLM2:
         return LlamaConfig(**SHAPE)
     stored = stored_adapter(section)
@@ -217,8 +210,8 @@ def config_of(config: RunConfig) -> Any:
         ask_hub(place, section)
         return AutoConfig.from_pretrained(place, **source_of(section))
     except Exception as error:  # the loaders raise many kinds of errors for damaged files
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"the config.json of model {path!r} cannot be read: {reason}") from None
+        problem = f"the config.json of model {path!r} cannot be read: {_reason(error)}"
+        raise ConfigError(problem) from None
 
 
 def device_in_use(*, use_cpu: bool = False) -> str:

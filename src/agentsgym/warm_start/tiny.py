@@ -92,27 +92,38 @@ def build_tokenizer(
     return tokenizer
 
 
+def llama_config(shape: TinySettings, vocab_size: int, **tokens: Any) -> Any:
+    """The `LlamaConfig` of a tiny model; `tokens` are ids of its special tokens."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=shape.hidden_size,
+        intermediate_size=shape.intermediate_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        head_dim=shape.head_size,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=shape.max_positions,
+        initializer_range=shape.initializer_range,
+        tie_word_embeddings=True,
+        **tokens,
+    )
+
+
 def build_model(tokenizer: Any, config: TinySettings | None = None, seed: int = 0) -> Any:
     """A `LlamaForCausalLM` in float32 with tied embeddings, its weights drawn from `seed`, with
     induction heads if the settings say so. The global random state does not change.
     """
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import LlamaForCausalLM
 
     from agentsgym.warm_start.induction import write_induction_heads
 
     config = config or TinySettings()
-    llama = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        head_dim=config.head_size,
-        num_key_value_heads=config.heads,
-        max_position_embeddings=config.max_positions,
-        initializer_range=config.initializer_range,
-        tie_word_embeddings=True,
+    llama = llama_config(
+        config,
+        len(tokenizer),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
