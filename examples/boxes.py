@@ -91,7 +91,7 @@ def advantages_of_steps(batch, estimator):
 
 
 by_trial = advantages_of_steps(batch, "trial")
-print(by_trial)  # [[0.8, 0.8, 0.8], [0.5, 0.5, 0.5, 0.7], [-1.3, -1.3, -1.3, -1.1]]
+print(by_trial)  # [[0.8, 0.8, 0.8], [0.5, 0.5, 0.5, 0.5], [-1.3, -1.3, -1.3, -1.3]]
 by_step_return = advantages_of_steps(batch, "step_return")
 print(by_step_return)  # [[0.0, 0.0, 0.8], [0.0, 0.0, 0.5, 1.2], [0.0, 0.0, -1.3, -1.2]]
 

@@ -19,7 +19,7 @@ from experiments.estimators.processes import (
 )
 
 from agentsgym.credit import Estimator, StepTable, Variant
-from agentsgym.credit.baselines import comparable, less_start, trial_returns
+from agentsgym.credit.baselines import comparable, less_expected, trial_returns
 from agentsgym.credit.estimators.rloo import rloo
 from agentsgym.credit.estimators.trial import trial
 from agentsgym.credit.table import without_rounding
@@ -80,7 +80,8 @@ def _shaped(table: StepTable) -> Floats:
     is Q_t − Φ_t. Bias: none, whatever Φ, if it depends on nothing that is done from the step on.
     Source: Ng, Harada and Russell 1999.
     """
-    return less_start(table, trial_returns(table, 1.0, 1.0) - table.value)
+    to_go = trial_returns(table, 1.0, 1.0) - table.value
+    return less_expected(table, to_go, to_go)
 
 
 def _gains(table: StepTable) -> Floats:

@@ -208,8 +208,8 @@ def variance(process, estimator):
 
 def test_trial_has_mostly_less_variance_than_the_whole_trials_return():
     """Both are unbiased. Earlier rewards only add noise to the latter, but the baseline of "trial"
-    still holds them within the episode: a later step of an episode may come out noisier."""
+    takes them from the others: a later step that few reach may come out noisier."""
     processes = [trial_process((1.0, 1.0), seed) for seed in range(PROCESSES)]
     ratios = [variance(p, trial) / variance(p, rloo) for p in processes]
     measured = min(ratios), np.median(ratios), max(ratios)
-    assert measured == pytest.approx((0.77, 0.88, 1.21), abs=0.006)
+    assert measured == pytest.approx((0.77, 0.91, 1.17), abs=0.006)

@@ -32,12 +32,13 @@ def by_rollout(rollouts):
 
 def test_siblings_and_the_mean_of_a_trunk():
     """After the first step the continuations earn 2, 6 and 1, so the first step leads to 1 + 3,
-    against the 4 of the other trunk, three times; that one's steps, once, against 4."""
+    against the 4 of the other trunk, three times; that one's steps, once, against 4, and then
+    without the 1 that had been earned before the second step."""
     assert by_rollout(PLAYED) == [
         [0, pytest.approx(2 - 3.5), pytest.approx(2 - 3.5)],
         [0, pytest.approx(6 - 1.5)],
         [0, pytest.approx(1 - 4)],
-        [0, pytest.approx(-4)],
+        [0, pytest.approx(-3)],
     ]
     poorer = [*PLAYED[:3], rollout(0, 3, [3.0])]
     assert by_rollout(poorer)[0][0] == pytest.approx(3.0)

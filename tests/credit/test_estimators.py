@@ -199,8 +199,17 @@ TRIALS = [
 
 
 def test_trial_pays_a_free_shot_by_what_later_episodes_gain():
-    # Q in episode 0: 3 and 1. Q in episode 1: 3, 2 and 1; its baselines are those of its start.
+    # Q in episode 0: 3 and 1. Q in episode 1: 3, 2 and 1; its baselines are those of its start, as
+    # nobody else has a second step.
     assert steps_of("trial", TRIALS) == near([[2, 2, 2, 1], [-2, -2]])
+
+
+def test_trial_knows_what_others_had_earned_before_a_step():
+    played = [rollout(0, 0, [1.0, 1.0, 1.0]), rollout(0, 1, [2.0]), rollout(0, 2, [1.0, 0.0])]
+    # Q: (3, 2, 1), (2) and (1, 0); baselines at the starts 1.5, 2 and 2.5. At the second step the
+    # only other one had earned 1; nobody else has a third step, so that is left as it was.
+    assert steps_of("trial", played) == near([[1.5, 1.5, 0.5], [0], [-1.5, -1.5]])
+    assert steps_of("trial", played[1:]) == near([[1], [-1, -2]])
 
 
 def test_trial_discounts_across_episodes():
@@ -262,7 +271,7 @@ FINED = [
         ("rloo", {}, [[-0.5] * 4, [0.5] * 4]),
         ("grpo", {"scale_rewards": "none"}, [[-0.25] * 4, [0.25] * 4]),
         ("step_return", {}, [[-0.5, -0.25, 0, 0], [0.5, 0.25, 0, 0]]),
-        ("trial", {}, [[-0.5, -0.25, 0, 0], [0.5, 0.5, 0, 0]]),
+        ("trial", {}, [[-0.5, -0.25, 0, 0], [0.5, 0.25, 0, 0]]),
     ],
 )
 def test_a_malformed_action_in_a_free_shot_costs_what_it_costs_elsewhere(name, options, expected):
@@ -330,8 +339,9 @@ def test_trial_cv_without_choices_is_trial():
 def test_a_reflection_earns_only_what_later_episodes_earn():
     note = Did(0.0, kind="reflection")
     played = [rollout(0, 0, [6.0, note], [4.0]), rollout(0, 1, [0.0, note], [0.0])]
-    # Q: (5, 2), (2) and (0, 0), (0); baselines at the starts: 0 and 5, 0 and 2.
-    assert steps_of("trial", played) == near([[5, 2, 2], [-5, -5, -2]])
+    # Q: (5, 2), (2) and (0, 0), (0); baselines at the starts: 0 and 5, 0 and 2. Before its
+    # reflection, rollout 0 had earned 3.
+    assert steps_of("trial", played) == near([[5, 2, 2], [-5, -2, -2]])
     # Elsewhere a reflection has no return-to-go, and is compared with reflections.
     assert steps_of("step_return", played) == near([[3, 0, 2], [-3, 0, -2]])
 
@@ -341,7 +351,7 @@ def test_a_note_in_an_episode_is_no_step_of_the_game():
     played = [rollout(0, 0, [1.0, note, 4.0]), rollout(0, 1, [1.0, 2.0])]
     # The second actions are compared, although the note stands between; nobody else has a note.
     assert steps_of("step_return", played) == near([[2, 4, 2], [-2, -2]])
-    assert steps_of("trial", played) == near([[2, 1, 1], [-2, -3]])
+    assert steps_of("trial", played) == near([[2, 1, 2], [-2, -2]])
 
 
 def test_reflections_at_different_step_numbers_are_still_compared():

@@ -317,3 +317,32 @@ def test_rewards_that_differ_by_rounding_are_equal(size, earned, errors, small):
     for name in whole_rollouts:
         differ = credit(played([earned, earned + 1e-6 * small]), name, {})
         assert all(all(v) for v in differ.values())
+
+
+@quick
+@given(plans=batches(), number=st.integers(2, 4))
+def test_equal_rollouts_give_no_signal(plans, number):
+    """Whatever they earned, and at which steps; not where batches or critics are the baseline."""
+    equal = [replace(plans[0], index=index, failed=False) for index in range(number)]
+    for name, options in GRID:
+        if ESTIMATORS[name].per == "step" and name not in (*OF_BATCHES, "gae"):
+            values = credit(equal, name, options).values()
+            assert not any(map(np.any, values)), (name, options)
+
+
+ended = st.tuples(st.integers(0, 2), quarters)
+"""An episode whose last action alone earns: how many come before it, and what it earns."""
+
+
+@quick
+@given(played=st.lists(st.tuples(ended, ended, ended), min_size=2, max_size=4))
+def test_where_ends_alone_earn_trial_is_what_follows_less_the_mean_of_the_others(played):
+    steps = [[[0.0] * before + [end] for before, end in one] for one in played]
+    rollouts = [rollout(0, k, *episodes, free_shots=1) for k, episodes in enumerate(steps)]
+    expected = []
+    for k, one in enumerate(played):
+        for first, (before, _) in zip((1, 1, 2), one, strict=True):
+            rest = [sum(end for _, end in other[first:]) / 2 for other in played]
+            others = rest[:k] + rest[k + 1 :]
+            expected += [rest[k] - sum(others) / len(others)] * (before + 1)
+    assert ESTIMATORS["trial"](table_of(rollouts)).tolist() == pytest.approx(expected)

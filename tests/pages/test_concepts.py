@@ -19,7 +19,7 @@ def test_pictures_are_current_and_on_the_page():
 def test_the_game_is_played_as_the_page_tells_it():
     played = runpy.run_path(str(ROOT / "examples/boxes.py"))
     assert played["batch"]["final_rewards"] == [1.0, 0.8, -0.4]
-    assert played["by_trial"] == [[0.8, 0.8, 0.8], [0.5, 0.5, 0.5, 0.7], [-1.3, -1.3, -1.3, -1.1]]
+    assert played["by_trial"] == [[0.8, 0.8, 0.8], [0.5] * 4, [-1.3] * 4]
     assert played["by_step_return"][0] == [0.0, 0.0, 0.8]
     rows = [batch.rows for batch in played["played"].values()]
     assert [len(of_one) for of_one in rows] == [1, 2, 3]

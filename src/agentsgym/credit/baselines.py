@@ -93,6 +93,14 @@ def state_keys(table: StepTable) -> Keys:
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
+def step_keys(table: StepTable) -> Keys:
+    """Keys that are equal for the same step of the same episode in rollouts of a group: after as
+    many actions, with notes apart. Steps of rollouts without a comparison have others."""
+    live = comparable(table)[table.rollout]
+    columns = table.group[table.rollout], table.episode, table.reflection, actions_before(table)
+    return list(zip(*(column.tolist() for column in (*columns, live)), strict=True))
+
+
 def comparable(table: StepTable) -> Flags:
     """Bool per rollout, (R,): live, and not the only live one of its group.
 
@@ -154,16 +162,33 @@ def trial_returns(table: StepTable, gamma: float, trial_gamma: float) -> Floats:
     return returns_to_go(table, gamma) + _later_episodes(table, trial_gamma)
 
 
-def less_start(table: StepTable, to_go: Floats) -> Floats:
-    """`to_go` minus its mean over the group's other rollouts at the start of the same episode,
-    shape (N,)."""
+def less_expected(table: StepTable, to_go: Floats, earned_to_go: Floats) -> Floats:
+    """`to_go` minus what the group's other rollouts say of the step, shape (N,): the mean of theirs
+    at the start of the same episode, and the change of their `earned_to_go`, shape (N,), since
+    then (`change_of_others`)."""
     live = comparable(table)[table.rollout]
     groups = table.group[table.rollout]
     starts = episode_starts(table)
     keys = [(int(groups[i]), int(table.episode[i]), bool(live[i])) for i in starts]
     at_start = leave_one_out(to_go[starts], table.rollout[starts], keys, np.zeros(len(starts)))
-    difference = to_go - np.repeat(at_start, np.diff([*starts, len(to_go)]))
-    return np.where(live, without_rounding(difference, table.size[table.rollout]), 0.0)
+    expected = np.repeat(at_start, episode_lengths(table))
+    expected += change_of_others(table, earned_to_go, table.rollout)
+    difference = without_rounding(to_go - expected, table.size[table.rollout])
+    return np.where(live, difference, 0.0)
+
+
+def change_of_others(table: StepTable, to_go: Floats, owners: Ints) -> Floats:
+    """The change of `to_go` from the episode's start to the same step, as a mean over the other
+    owners that reached it, shape (N,). Where none did, it is that of the step before.
+
+    Added to the mean at the start, it makes a baseline without what was earned before the step. If
+    episodes earn at their end alone, it is 0, and it is 0 at their start.
+    """
+    starts, place = episode_starts(table), np.arange(len(to_go))
+    changed = to_go - np.repeat(to_go[starts], episode_lengths(table))
+    mean, others = mean_of_others(changed, owners, step_keys(table))
+    known = (others > 0) | np.isin(place, starts)
+    return np.where(others > 0, mean, 0.0)[np.maximum.accumulate(np.where(known, place, 0))]
 
 
 def _later_episodes(table: StepTable, trial_gamma: float) -> Floats:

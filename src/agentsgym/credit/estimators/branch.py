@@ -5,7 +5,12 @@ from statistics import fmean
 
 import numpy as np
 
-from agentsgym.credit.baselines import comparable, episode_starts, trial_returns
+from agentsgym.credit.baselines import (
+    change_of_others,
+    comparable,
+    episode_starts,
+    trial_returns,
+)
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types.rows import Flags, Floats, Ints
@@ -27,6 +32,7 @@ def branch(table: StepTable) -> Floats:
     trunks as one more. In the trunk before n:
     A_t = (B + 1) · (Σ_{t ≤ k < n} c_k + mean_b Q_n^b − mean_{j≠i} Q^j), the last mean over the
     group's other trunks at the start of the same episode, each with the mean of its continuations.
+    Each mean is less what the other trunks earned from there to the step, as in "trial".
     The factors B + 1 stand for what plain rollouts would do B + 1 times. Branches from n = 0 are
     rollouts of their own, compared as trunks are, and the trunk that they were meant for counts
     B + 1 times. Steps that a branch repeats have 0. Without branches this is "trial".
@@ -46,6 +52,7 @@ def branch(table: StepTable) -> Floats:
     split = splits[owner]
     own, after = ~table.replayed & live[owner], (split > 0) & (place >= split)
     value = trial_returns(table, 1.0, 1.0)
+    change = change_of_others(table, value, trunk)
     value += np.where(own & ~after, _surplus(table, value, place == split, splits)[owner], 0.0)
     starts = np.zeros(len(owner), np.bool_)
     starts[episode_starts(table)] = True
@@ -73,6 +80,8 @@ def branch(table: StepTable) -> Floats:
             siblings = _others(owner[k], earned[trunk[k], episode[k]])
             others = [*siblings, fmean(others)] if others else siblings
         baseline[k] = fmean(others) if others else 0.0
+    begun = np.maximum.accumulate(np.where(begins, np.arange(len(owner)), 0))
+    baseline += change - change[begun]
     difference = without_rounding(value - baseline, table.size[owner])
     before = np.where(table.trunk == alone, planned, 1)[owner]
     times = np.where(after, (planned / playing)[trunk], before)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from agentsgym.credit.baselines import actions_before, comparable, leave_one_out, returns_to_go
+from agentsgym.credit.baselines import comparable, leave_one_out, returns_to_go, step_keys
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import StepTable, without_rounding
 from agentsgym.types.rows import Floats
@@ -26,17 +26,7 @@ def step_return(table: StepTable, *, gamma: float = 1.0) -> Floats:
     """
     returns = returns_to_go(table, gamma)
     live = comparable(table)[table.rollout]
-    keys = list(
-        zip(
-            table.group[table.rollout].tolist(),
-            table.episode.tolist(),
-            table.reflection.tolist(),
-            actions_before(table).tolist(),
-            live.tolist(),
-            strict=True,
-        )
-    )
-    baseline = leave_one_out(returns, table.rollout, keys, np.zeros(len(returns)))
+    baseline = leave_one_out(returns, table.rollout, step_keys(table), np.zeros(len(returns)))
     difference = without_rounding(returns - baseline, table.size[table.rollout])
     return np.where(live, difference, 0.0)
 

@@ -7,7 +7,7 @@ from statistics import median_low
 
 import numpy as np
 
-from agentsgym.credit.baselines import less_start, trial_returns
+from agentsgym.credit.baselines import less_expected, trial_returns
 from agentsgym.credit.estimator import Estimator, Variant
 from agentsgym.credit.table import Choices, StepTable
 from agentsgym.types.rows import Flags, Floats, Ints
@@ -24,8 +24,8 @@ def trial_cv(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) 
 
     Rollouts of a group share the hidden task, so the others know what an action earns there. The
     luck of a later action is subtracted from a step's return: Q̃_t = Q_t − Σ_{k > t} w_k CV_k, and
-    A_t = Q̃_t − mean_{j≠i} Q̃^j at the start of the same episode. Over the tokens x of action k
-    that decide which of the others' actions it becomes,
+    A_t = Q̃_t − (mean_{j≠i} Q̃^j at the start of the same episode − E_t), E_t as in "trial". Over
+    the tokens x of action k that decide which of the others' actions it becomes,
     CV_k = Σ_x (r̂(x) − Σ_y π(y | what stood before x) r̂(y)): r̂ is the mean reward of the decided
     action in the other rollouts, y runs over the tokens that would decide for one, and every other
     token counts as the lower median of those means. Only actions that the others took at least
@@ -41,7 +41,9 @@ def trial_cv(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) 
     luck = action_luck(table)
     calm = replace(table, reward=table.reward - luck)
     own = table.score_weight * luck
-    return less_start(table, trial_returns(calm, gamma, trial_gamma) + own)
+    to_go = trial_returns(calm, gamma, trial_gamma) + own
+    # The luck of others is known from this rollout, too, and whether they go on depends on it.
+    return less_expected(table, to_go, trial_returns(table, gamma, trial_gamma))
 
 
 def action_luck(table: StepTable) -> Floats:
