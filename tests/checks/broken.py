@@ -44,6 +44,18 @@ class SoundEnv(MultistepEnv):
         return task_dataset(self, [{"word": w, "seed": k} for k, w in enumerate(WORDS[8:])])
 
 
+class HasNoLastPrompt(SoundEnv):
+    """Can write no prompt after the last action, which the second episode would show."""
+
+    class Settings(SoundEnv.Settings):
+        episodes_per_trial: int = 2
+        carry: str = "full"
+        max_steps_per_episode: int = 1
+
+    def _format_prompt(self, state, step):
+        return ["Guess a word, like [bread]."][step]
+
+
 class SharesState(SoundEnv):
     """Keeps the word on the object, so that sessions side by side share the last one."""
 

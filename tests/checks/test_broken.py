@@ -59,6 +59,12 @@ def test_each_broken_environment_is_caught(env_class):
         report.raise_if_failed()
 
 
+def test_an_answer_that_no_agent_reads_is_warned_of():
+    report = check_env(broken.HasNoLastPrompt, budget_seconds=4, only=["ending"])
+    assert report.passed, report.to_text()
+    assert "IndexError" in report.warnings[0] and "_format_answer" in report.warnings[0]
+
+
 @pytest.mark.parametrize("env_class", [broken.ListsItsWords, broken.HasOtherNames])
 def test_a_list_of_all_legal_actions_passes(env_class):
     report = check_env(env_class, budget_seconds=4, only=["admissible actions"])

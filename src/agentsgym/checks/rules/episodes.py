@@ -16,7 +16,7 @@ from agentsgym.types.text import named_error
 
 
 def ending(context: Context) -> Passed:
-    """No step is played after done, and every step is recorded."""
+    """No step is played after done, every step is recorded, and a last action gets its answer."""
     tasks = context.tasks(3)
     env = context.make(None)
     sessions: list[str] = []
@@ -27,6 +27,7 @@ def ending(context: Context) -> Passed:
         return step(session_id, state, action)
 
     setattr(env, "_step_episode", counted)  # noqa: B010
+    answers = _watched(env, "_format_answer")
     rollouts = play_in_turn(env, tasks, random_player(context.seed))
     batch = env.run_trial(tasks, ScriptedAgent(agent_texts(rollouts[0]) or [""]))
     played = [episode.actions for r in batch.rollouts for episode in r.episodes]
@@ -38,7 +39,14 @@ def ending(context: Context) -> Passed:
     longest = max(len(e.actions) for rollout in rollouts for e in rollout.episodes)
     stops = sorted({e.stop_reason for rollout in rollouts for e in rollout.episodes})
     limit = env.config.max_steps_per_episode
-    return Passed(f"longest {longest} of {limit} steps; ended by {', '.join(stops)}")
+    text = f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
+    return Passed(text, tuple(_UNANSWERED.format(error) for error in _first_raised(answers)))
+
+
+_UNANSWERED = (
+    "no agent reads the answer to an episode's last action, because in its final state "
+    "_format_prompt raised {}; let it answer there, too, or override _format_answer"
+)
 
 
 _FILES = "/proc/self/fd"
@@ -48,30 +56,41 @@ def clean_up(context: Context) -> Passed:
     """Episodes that are over, cut or abandoned leave no thread and no file open."""
     tasks = context.tasks(6, most=4)
     env = context.make(None)
-    errors: list[BaseException | None] = []
-    end = env._end_episode
-
-    def watched(session_id: str, state: Any) -> None:
-        try:
-            end(session_id, state)
-            errors.append(None)
-        except BaseException as error:
-            errors.append(error)
-            raise
-
-    setattr(env, "_end_episode", watched)  # noqa: B010
+    endings = _watched(env, "_end_episode")
     _play(env, tasks, context.seed)  # what is opened once may stay open
     before = _open()
     episodes = _play(env, tasks, context.seed)
     left = {name: now - before[name] for name, now in _open().items()}
-    raised = next((error for error in errors if error is not None), None)
-    if raised is not None:
-        raise Failed(f"_end_episode raised {named_error(raised)}"[:300])
+    for raised in _first_raised(endings):
+        raise Failed(f"_end_episode raised {raised}"[:300])
     # A few more than before may have other reasons; a leak grows with every episode.
     leaks = [f"{count} more {name}" for name, count in left.items() if count >= episodes]
     if leaks:
         raise Failed(f"after {episodes} episodes, {' and '.join(leaks)} were open")
-    return Passed(f"{len(errors)} episodes ended, and left nothing open")
+    return Passed(f"{len(endings)} episodes ended, and left nothing open")
+
+
+def _watched(env: MultistepEnv, name: str) -> list[BaseException | None]:
+    """What each call of a method of this object will have raised, or None."""
+    outcomes: list[BaseException | None] = []
+    method = getattr(env, name)
+
+    def watched(*args: Any) -> Any:
+        try:
+            result = method(*args)
+        except BaseException as error:
+            outcomes.append(error)
+            raise
+        outcomes.append(None)
+        return result
+
+    setattr(env, name, watched)
+    return outcomes
+
+
+def _first_raised(outcomes: Sequence[BaseException | None]) -> list[str]:
+    """The first error by its name, if there is one."""
+    return [named_error(error) for error in outcomes if error is not None][:1]
 
 
 def _play(env: MultistepEnv, tasks: Sequence[Task], seed: int) -> int:
