@@ -36,6 +36,7 @@ def test_a_run_compares_with_best_play_with_and_without_exploring(tmp_path, invo
     never = f"{summary.references['best without exploring']:.3f}"
     assert rows["best without exploring"] == [never, never]
     assert rows["reference player"] == ["1.000", "1.000"]
+    assert rows["random player"] == [f"{summary.players['random']:.3f}"] * 2
     assert "episode 2, reward" in rows
     assert "informing/free_shots" in summary.after.metrics
     assert RunDirectory(tmp_path).picture.is_file()

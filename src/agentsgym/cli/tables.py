@@ -10,6 +10,7 @@ from rich.table import Table
 from agentsgym.cli.console import shown
 from agentsgym.evaluation import Comparison, Difference, Evaluation, Passes
 from agentsgym.evaluation.metrics import INFORMING, PER_STEP
+from agentsgym.runs.evaluate import OPTIMAL, RANDOM
 from agentsgym.runs.files import Summary
 from agentsgym.types.text import plain
 
@@ -47,24 +48,30 @@ def summary_table(summary: Summary) -> Table:
     }
     columns = {name: figures for name, figures in evaluations.items() if figures}
     title = f"{summary.name}: {summary.env}, held-out tasks"
-    table = _figures(title, columns, summary.references)
+    simple = {_SIMPLE.get(name, name): reward for name, reward in summary.players.items()}
+    table = _figures(title, columns, {**summary.references, **simple})
     table.show_header = True
     return table
+
+
+_SIMPLE = {RANDOM: "random player", OPTIMAL: "best player"}
 
 
 def _figures(
     title: str, columns: Mapping[str, Evaluation], references: Mapping[str, float]
 ) -> Table:
-    """A line per figure; the scores of other players stand below that of the reference player."""
+    """A line per figure; the scores of other players stand below the model's and that of the
+    reference player."""
     table = Table(title=shown(title), title_justify="left", show_header=len(columns) > 1)
     table.add_column()
     for name in columns:
         table.add_column(shown(name), justify="right", no_wrap=True)
-    for name, values in _lines(list(columns.values())):
+    lines = _lines(list(columns.values()))
+    below = [name for name, _ in lines if name in ("regret", "actions")][:1]
+    for name, values in lines:
+        for other, value in references.items() if name in below else ():
+            table.add_row(shown(other), *[number(value)] * len(columns))
         table.add_row(name, *values)
-        if name == "reference player":
-            for other, value in references.items():
-                table.add_row(shown(other), *[number(value)] * len(values))
     return table
 
 
