@@ -56,6 +56,17 @@ class Reader:
         return messages[0]["content"].split()[-1], None
 """
 
+THREE = """
+from word import WordEnv
+
+
+class ThreeEnv(WordEnv):
+    "Say 3."
+
+    def _step_episode(self, session_id, state, action):
+        return super()._step_episode(session_id, {**state, "solution": "3"}, action)
+"""
+
 WARM = {
     "source": "teacher",
     "games": 24,
@@ -195,6 +206,24 @@ def test_the_best_game_of_a_random_player_is_imitated(run):
     assert len(games) == 24 and {game.final_reward for game in games} == {1.0}
     actions = {step.action for game in games for step in game.episodes[0].steps}
     assert len(actions) > 2
+
+
+def test_a_model_that_plays_better_imitates_nothing_unless_it_was_asked_to(run):
+    """A model that learned to say 3, where 3 wins, and games of a random player."""
+    Path("three.py").write_text(THREE)
+    three = {"env": "three.ThreeEnv", "signal_check": False}
+    train_run(run(warm={"source": "optimal"}, **three))
+    worse = {"source": "random", "probe_tasks": 8, "epochs": 1}
+    chosen = {"warm_start.source": "of train: auto"}
+    notes = Notes(), Notes()
+    for name, note, reasons in zip(("left", "asked"), notes, ({"chosen": chosen}, {}), strict=True):
+        config = run(name, worse, model="warm/warm-start/model", **three, **reasons)
+        figures = train_run(config, progress=note).model_figures["warm_start"]
+        assert figures["before"]["reward"] > figures["games"]["reward"] + 0.2
+        start = weights("warm/warm-start/model")
+        assert same(weights(f"{name}/warm-start/model"), start) == (name == "left")
+    assert any("so it does not imitate them" in note for note in notes[0].notes)
+    assert any("may unlearn how" in note for note in notes[1].notes)
 
 
 def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):

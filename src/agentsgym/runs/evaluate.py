@@ -8,6 +8,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from agentsgym.agents.scripted import RandomAgent, ScriptedAgent, SeededAgent
@@ -141,8 +142,9 @@ def probe(
 ) -> tuple[dict[str, float], list[Rollout]]:
     """A group of games on each of `tasks` rows, with training's sampling settings, and their
     figures: `malformed`, `truncated` and the environment's own figures as means per action, and
-    `groups_without_signal`, the share of groups whose rewards are equal. All ranks must call it;
-    the figures are over the games of all, and the rollouts are this rank's."""
+    `groups_without_signal`, the share of groups whose rewards are equal; the mean `reward`, and
+    with several groups its standard error over them. All ranks must call it; the figures are over
+    the games of all, and the rollouts are this rank's."""
     rollouts = training_games(
         trainer, rows, tasks * trainer.args.num_generations, trainer.args.num_generations, seed=seed
     )
@@ -153,7 +155,13 @@ def probe(
             rewards[group].append(one.reward)
     equal = sum(not differ(values) for values in rewards.values())
     figures = step_means([one for _, one in played])
-    return figures | {"groups_without_signal": equal / max(1, len(rewards))}, rollouts
+    figures["groups_without_signal"] = equal / max(1, len(rewards))
+    means = [fmean(values) for values in rewards.values()]
+    if means:
+        figures["reward"] = fmean(means)
+    if len(means) > 1:
+        figures["reward_error"] = stdev(means) / math.sqrt(len(means))
+    return figures, rollouts
 
 
 # -- what players earn that need no model ----------------------------------------------------------

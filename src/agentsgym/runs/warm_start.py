@@ -39,6 +39,7 @@ from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
 from agentsgym.warm_start.players import (
+    ERRORS,
     LONGER,
     MORE_GAMES,
     Figures,
@@ -136,6 +137,7 @@ class WarmStart:
         resumes: bool = False,
     ) -> None:
         self._settings = config.warm_start_settings()
+        self._unasked = "warm_start.source" in config.chosen  # by `train: auto`
         self._env = env
         self._rows: Any = rows if hasattr(rows, "__getitem__") else list(rows)
         self._held_out = held_out
@@ -307,6 +309,8 @@ class WarmStart:
 
         settings, codec = self._settings, self._codec(trainer)
         games = self._games(trainer, write)
+        if self._plays_better() and self._unasked:
+            return {}
         try:
             lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
         except ValueError as error:
@@ -324,6 +328,18 @@ class WarmStart:
         )
         counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
         return counts | {"targets": lessons.targets} | asdict(result)
+
+    def _plays_better(self) -> bool:
+        """Whether the model earned more than the games to imitate, as far as one can tell; says
+        so."""
+        own, imitated = self._figures()["before"], self._figures()["games"]["reward"]
+        if "reward_error" not in own or own["reward"] - ERRORS * own["reward_error"] <= imitated:
+            return False
+        earns = f"the model earned {own['reward']:.3f} ± {own['reward_error']:.3f} in its own games"
+        ends = ", and may unlearn how; leave the warm start out (warm_start.source=null)"
+        ends = ", so it does not imitate them" if self._unasked else ends
+        self._progress.note(f"{earns}, more than those that it imitates ({imitated:.3f}){ends}")
+        return True
 
     @staticmethod
     def _set_reference(trainer: "GRPOEnvTrainer") -> None:
