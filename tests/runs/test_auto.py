@@ -8,7 +8,7 @@ import pytest
 from transformers import LlamaConfig
 
 from agentsgym.envs import ConfigError, make
-from agentsgym.runs import parse_config
+from agentsgym.runs import parse_config, train_run
 from agentsgym.runs.auto import Probed, choices, probe, resolved
 from agentsgym.runs.settings import LoraSettings
 from workplace import Notes
@@ -52,6 +52,7 @@ SEEN = Probed(
     actions=2,
     carries=False,
     random_teacher=True,
+    tasks=500,
 )
 
 
@@ -96,6 +97,9 @@ def test_the_settings_follow_from_what_was_probed():
             "train.per_device_train_batch_size",
             120,
         ),
+        ({"tasks": 1}, "train.num_generations", 120),
+        ({"tasks": 7}, "train.num_generations", 18),
+        ({"tasks": 7}, "train.per_device_train_batch_size", 126),
         ({"mean_pieces": 190.0}, "train.per_device_train_batch_size", 40),
         ({"mean_pieces": 4.0}, "train.per_device_train_batch_size", 512),
         ({"new_lines": 0.01}, "warm_start.tokenizer", "lines"),
@@ -205,6 +209,15 @@ def test_what_is_given_to_a_pretrained_model_stays(pick, tmp_path):
     assert adapted.train.learning_rate == pytest.approx(2e-4)
     of_run = run(train="auto", warm_start={"source": "rollouts", "run": "runs/other"})
     assert of_run.warm_start.source == "rollouts" and of_run.warm_start.best_of == 1
+
+
+def test_too_few_tasks_are_refused_before_anything_is_made(pick):
+    """There are 64."""
+    train = {"max_steps": 1, "per_device_train_batch_size": 130, "num_generations": 2}
+    run = {"env": pick, "model": "tiny", "output_dir": "few", "train": {**train, "use_cpu": True}}
+    with pytest.raises(ConfigError, match=r"takes 65 tasks .* has 64; larger groups"):
+        train_run(parse_config(run))
+    assert not Path("few").exists()
 
 
 def test_a_run_of_two_lines_trains(pick, invoke):

@@ -170,7 +170,8 @@ def tasks_of(env: MultistepEnv, which: str) -> Any:
     Raises NotImplementedError if it defines none, ConfigError for anything but a dataset.
     """
     dataset = getattr(env, f"get_{which}_dataset")()
-    if dataset is None or isinstance(dataset, list | tuple | str | Mapping):
+    is_plain = dataset is None or isinstance(dataset, list | tuple | str | Mapping)
+    if is_plain or not hasattr(dataset, "__len__"):  # a stream has no length
         raise ConfigError(
             f"{env.name}: get_{which}_dataset must return a dataset (agentsgym.task_dataset(self, "
             f"tasks) makes one), got {short_repr(dataset)}"

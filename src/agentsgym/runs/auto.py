@@ -9,7 +9,7 @@ that was chosen, with the reasons in `chosen`, so a resumed run probes nothing.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from statistics import fmean, pvariance
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from agentsgym.agents.scripted import RandomAgent, scripted_agent
 from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation.evaluate import known_reference
+from agentsgym.rollout.failures import last_line
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.models import config_of
 from agentsgym.runs.parts import Progress
@@ -91,7 +92,8 @@ class Probed:
     did not have; `pieces` are the phrases and words of the longest conversation, `action_bytes` the
     longest action, `actions` the most of them in a trial; `difficulty` is a key of `task_data`
     whose values differ in reward, if there is one; `reward` and `best_of` are the mean reward of
-    all games and of the best of `BEST_OF`, `reference` that of best play, if it is known."""
+    all games and of the best of `BEST_OF`, `reference` that of best play, if it is known; training
+    has so many `tasks`."""
 
     reward: float
     best_of: float
@@ -103,6 +105,7 @@ class Probed:
     actions: int
     carries: bool
     random_teacher: bool
+    tasks: int
     reference: float | None = None
     difficulty: str | None = None
 
@@ -216,6 +219,11 @@ def _of_training(probed: Probed, group: int | None, width: int | None) -> Iterat
     pieces = PIECES if width is None else ADAPTER_PIECES
     wanted = max(LEAST_GROUPS / max(share, 1e-9), pieces / (size * probed.mean_pieces))
     groups = int(np.clip(np.ceil(wanted), LEAST_GROUPS, MOST_ROLLOUTS // size))
+    if groups > probed.tasks:  # a generation has one group of a task
+        few = f"{probed.tasks} task{'s' * (probed.tasks > 1)}"
+        seen += f"; larger groups instead of more, because training has {few}"
+        size = group or -(-groups * size // probed.tasks)
+        groups = probed.tasks
     over, why = "grpo", "no episode sees an earlier one"
     if probed.carries:
         over, why = "trial", "credit crosses the episodes of a trial"
@@ -261,16 +269,18 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
     """Play games of the player that is imitated on some training tasks. Raises ConfigError without
     such a player, or if a game fails."""
     teacher = scripted_agent(env, source, seed=seed)
-    known = rows if hasattr(rows, "__getitem__") else [*islice(rows, 10 * TASKS)]
-    if not len(known):
+    if not len(rows):
         raise ConfigError(f"{env.name} has no training tasks")
-    count = min(TASKS, len(known))
-    drawn = np.random.default_rng(seed).choice(len(known), count, replace=False).tolist()
-    tasks = [known[index]["task_data"] for index in drawn]
+    count = min(TASKS, len(rows))
+    drawn = np.random.default_rng(seed).choice(len(rows), count, replace=False).tolist()
+    tasks = [rows[index]["task_data"] for index in drawn]
     rollouts = env.run_trial(tasks, teacher, PER_TASK, seed=seed).rollouts
     failed = next((rollout.error for rollout in rollouts if rollout.failed), None)
     if failed is not None:
-        raise ConfigError(f"a game of the probe failed: {failed.strip().splitlines()[-1]}")
+        raise ConfigError(
+            f"{env.name}: a game failed that train: auto played to choose the settings: "
+            f"{last_line(failed)}; see agentsgym check {env.class_path}"
+        )
     groups = np.array([one.final_reward for one in rollouts]).reshape(len(tasks), PER_TASK)
     talks = ["".join(m.content for e in one.episodes for m in e.messages) for one in rollouts]
     known = fixed_phrases(
@@ -290,6 +300,7 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
         actions=max(map(len, said)),
         carries=env.config.episodes_per_trial > 1 and env.config.carry != "none",
         random_teacher=isinstance(teacher, RandomAgent),
+        tasks=len(rows),
         reference=_reference(env, tasks),
         difficulty=_difficulty(tasks, groups),
     )

@@ -130,6 +130,8 @@ class TrainingRun:
     ) -> None:
         from accelerate import PartialState
 
+        from agentsgym.training.tasks import check_number
+
         self._config = config
         self._resumes = resumes
         self._examine = examine
@@ -141,6 +143,7 @@ class TrainingRun:
         check_processes(config, Launch(number, number // processes_here()), self._settings)
         self._env = make_env(config)
         self._train_data = run_tasks(self._env, config.data, "train")
+        check_number(len(self._train_data), self._settings)
         eval_data = run_tasks(self._env, config.data, "eval")
         most = self._settings.max_rollout_tokens
         self._held_out = held_out_requests(config, eval_data, most)

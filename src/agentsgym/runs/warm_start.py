@@ -139,7 +139,7 @@ class WarmStart:
         self._settings = config.warm_start_settings()
         self._unasked = "warm_start.source" in config.chosen  # by `train: auto`
         self._env = env
-        self._rows: Any = rows if hasattr(rows, "__getitem__") else list(rows)
+        self._rows: Any = rows
         self._held_out = held_out
         self._progress = progress
         self._directory = RunDirectory(config.directory)

@@ -267,13 +267,20 @@ def read_training_set(dataset: Any, args: GRPOEnvConfig) -> Any:
             raise ValueError("a streamed train_dataset has no length: set max_steps")
         generations = -(-args.max_steps // args.updates_per_generation)
         dataset = list(islice(dataset, generations * size))
-    if len(dataset) < size:
-        raise ValueError(
+    check_number(len(dataset), args)
+    return dataset
+
+
+def check_number(tasks: int, args: GRPOEnvConfig) -> None:
+    """Raise ConfigError if there are fewer training tasks than a generation takes."""
+    size = tasks_per_generation(args)
+    if tasks < size:
+        raise ConfigError(
             f"one generation takes {size} tasks (generation_batch_size "
             f"{args.generation_batch_size} / num_generations {args.num_generations}), "
-            f"train_dataset has {len(dataset)}"
+            f"train_dataset has {tasks}; larger groups (num_generations) or a smaller batch need "
+            "fewer"
         )
-    return dataset
 
 
 def raise_problems(name: str, problems: list[str]) -> None:
