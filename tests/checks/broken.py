@@ -227,6 +227,13 @@ class ListsItsWords(SoundEnv):
         return super()._step_episode(session_id, {**state, "tried": tried}, action)
 
 
+class ListsAnUnorderedSet(ListsItsWords):
+    """Its actions have another order in every process."""
+
+    def admissible_actions(self, state):
+        return set(super().admissible_actions(state))
+
+
 class ListsWhatItRefuses(ListsItsWords):
     """Lists words that it takes only once, also the second time."""
 

@@ -31,6 +31,7 @@ CAUGHT_BY = {
         "admissible actions",
         r"at the start, '\[give up\]' is accepted, but not listed",
     ),
+    broken.ListsAnUnorderedSet: ("admissible actions", "must return a list, got {"),
     broken.ListsOneTwice: ("admissible actions", r"lists '\[apple\]' twice"),
     broken.LeavesThreads: ("clean-up", ""),
     broken.LeavesFiles: ("clean-up", ""),

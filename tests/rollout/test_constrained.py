@@ -111,7 +111,7 @@ def test_one_action_is_no_choice_and_equal_ones_are_one(tokenizer, engine):
     [
         ((), 32, "no action is admissible"),
         (None, 32, "no action is admissible"),
-        (("look", 3), 32, "must be str, got int"),
+        (("look", 3), 32, "must return a list of str"),
         (("look", "x" * 99), 8, r"has \d+ tokens, and an action has at most 8"),
     ],
 )

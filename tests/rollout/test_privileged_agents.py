@@ -6,6 +6,7 @@ import pytest
 from doubles import FactsEnv
 
 from agentsgym import DirectOutputAgent, SamplingParams
+from agentsgym.agents.scripted import RandomAgent
 from agentsgym.types import PrivilegedAgent
 from helpers import CountdownEnv
 
@@ -97,3 +98,11 @@ def test_a_conversation_alone_is_refused():
         Asks().get_action([{"role": "user", "content": "hello"}], None)
     with pytest.raises(TypeError, match="for_session"):
         PrivilegedAgent()
+
+
+@pytest.mark.parametrize("actions", [{"say 1"}, "say 1", [1], iter(["say 1"])])
+def test_actions_that_are_no_list_of_texts_are_named(actions):
+    env = Listed(None, {"episodes_per_trial": 1})
+    env.admissible_actions = lambda state: actions
+    [rollout] = env.run_trial([TASK], RandomAgent(env)).rollouts
+    assert "Listed.admissible_actions must return a list of str, got" in rollout.error

@@ -104,7 +104,16 @@ class Session:
         return self.tree.messages
 
     def admissible_actions(self) -> Sequence[str] | None:
-        return self.host.admissible_actions(self.state)
+        actions = self.host.admissible_actions(self.state)
+        if actions is None:
+            return None
+        texts = isinstance(actions, Sequence) and not isinstance(actions, str)
+        if texts and all(isinstance(action, str) for action in actions):
+            return actions
+        raise SessionError(
+            f"{self.env.name}.admissible_actions must return a list of str, got "
+            f"{short_repr(actions)}"
+        )
 
     @property
     def session_id(self) -> str:

@@ -44,8 +44,6 @@ def _choices(
 @lru_cache(maxsize=1 << 17)
 def _spelled(codec: Codec, tokenizer: Any, action: str, called: bool) -> tuple[int, ...]:
     """The ids of an answer that says the action, with the end of its turn."""
-    if not isinstance(action, str):
-        raise ValueError(f"an admissible action must be str, got {type(action).__name__}")
     read: str | None
     if called:
         ids = codec.encode_answer(acting(action), ended=True)

@@ -123,7 +123,7 @@ class _Watch:
         listed = self.env.admissible_actions(state)
         place = Place(self.task, before, tuple(listed or ()))
         if listed is not None:
-            self.wrong = self.wrong or _no_list(place)
+            self.wrong = self.wrong or _no_sequence(listed) or _no_list(place)
         refusal = "it is malformed"
         try:
             after = step(session_id, state, action)
@@ -144,6 +144,12 @@ class _Watch:
             self.wrong = self.wrong or (refusal and _illegal(place, action, refusal))
         elif not refusal:
             self.suspects.append((place, action))
+
+
+def _no_sequence(listed: Any) -> str:
+    """Why what was returned has no order that every process repeats; "" if it has one."""
+    ordered = isinstance(listed, Sequence) and not isinstance(listed, str)
+    return "" if ordered else f"admissible_actions must return a list, got {short_repr(listed)}"
 
 
 def _no_list(place: Place) -> str:
