@@ -56,6 +56,7 @@ def test_lists(invoke):
     [
         (["train"], "name a preset (eight-gpus, explore, explore-many, one-gpu, quickstart"),
         (["train", "nothing.yaml"], "neither a file nor a preset"),
+        (["train", "my_game.MyEnv"], "to train on an environment, name it in a file"),
         (["train", "quickstart", "tran.x=1"], "unknown key 'tran'; did you mean 'train'?"),
         (["train", "quickstart", "env_config.hint=1"], "unknown key 'env_config.hint'"),
         (["train", "quickstart", "train.lerning_rate=1"], "did you mean 'train.learning_rate'"),
@@ -63,7 +64,7 @@ def test_lists(invoke):
         (["train", "--resume"], "say which run to resume"),
         (["train", "--resume", "runs/none"], "holds no run to resume"),
         (["eval", "model"], "name the environment with --env"),
-        (["eval", "model", "--env", "Nope"], "no environment is registered as 'Nope'"),
+        (["eval", "model", "--env", "Nope"], "no environment is registered as 'Nope' (a class of"),
         (["eval", "agent:best", "--env", "TwentyQuestions"], "no agent is called 'best'"),
         (["eval", "agent:optimal", "--env", "digit.DigitEnv"], "DigitEnv has no optimal agent"),
         (["eval", "builtin:none", "--env", "TwentyQuestions"], "there is no model 'builtin:none'"),

@@ -75,7 +75,8 @@ def find(name_or_path: str, trust: Trust = False) -> type[MultistepEnv]:
         return _CLASSES[name] if name in _CLASSES else _load(_PATHS[name], True)
     if "." not in name_or_path or name_or_path.startswith("agentsgym."):
         raise UnknownEnvironment(
-            f"no environment is registered as {name_or_path!r}; "
+            f"no environment is registered as {name_or_path!r} (a class of your own has a dotted "
+            f"path, such as my_module.MyEnv); "
             f"{did_you_mean(name_or_path, registered())}"
         )
     return _load(name_or_path, trust)

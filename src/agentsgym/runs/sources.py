@@ -62,7 +62,10 @@ def named_yaml(source: str, kind: Literal["preset", "suite"]) -> dict[str, Any]:
     path = Path(source)
     if path.is_file():
         return load_yaml(path.read_bytes(), source)
-    raise ConfigError(f"{source!r} is neither a file nor a {kind}; {kind}s: {', '.join(known)}")
+    message = f"{source!r} is neither a file nor a {kind}; {kind}s: {', '.join(known)}"
+    if kind == "preset" and path.suffix not in (".yaml", ".yml"):
+        message += "; to train on an environment, name it in a file (env: NAME, model: tiny)"
+    raise ConfigError(message)
 
 
 def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
