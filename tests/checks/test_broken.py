@@ -31,7 +31,7 @@ CAUGHT_BY = {
         "admissible actions",
         r"at the start, '\[give up\]' is accepted, but not listed",
     ),
-    broken.ListsAnUnorderedSet: ("admissible actions", "must return a list, got {"),
+    broken.ListsAnUnorderedSet: ("admissible actions", "must return a list of str, got {"),
     broken.ListsOneTwice: ("admissible actions", r"lists '\[apple\]' twice"),
     broken.LeavesThreads: ("clean-up", ""),
     broken.LeavesFiles: ("clean-up", ""),
@@ -126,7 +126,7 @@ def test_unknown_check_is_refused():
         check_env(broken.SoundEnv, only=["taste"])
 
 
-@pytest.mark.parametrize("tasks", [None, [{"word": "apple"}]])
+@pytest.mark.parametrize("tasks", [None, [{"word": "apple"}], iter([]), {"apple": 1}.values()])
 def test_tasks_that_are_no_dataset_are_a_sentence(tasks):
     class Lists(broken.SoundEnv):
         def get_train_dataset(self):

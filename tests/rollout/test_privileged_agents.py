@@ -105,4 +105,4 @@ def test_actions_that_are_no_list_of_texts_are_named(actions):
     env = Listed(None, {"episodes_per_trial": 1})
     env.admissible_actions = lambda state: actions
     [rollout] = env.run_trial([TASK], RandomAgent(env)).rollouts
-    assert "Listed.admissible_actions must return a list of str, got" in rollout.error
+    assert "admissible_actions must return a list of str, got" in rollout.error

@@ -119,6 +119,17 @@ def test_each_choice_has_its_cause(changes, key, value):
     assert chosen(replace(SEEN, **changes)).get(key) == value
 
 
+def test_few_tasks_make_larger_groups_as_far_as_that_is_free():
+    """120 games: of 7 tasks in 2 batches 3 groups of 40; no size is changed that is given."""
+    few = replace(SEEN, tasks=7)
+    got = chosen(few, batches=2)
+    assert got["train.num_generations"] == 40 and got["train.per_device_train_batch_size"] == 120
+    assert chosen(few, batches=None)["train.num_generations"] == 8
+    assert chosen(few, group=4)["train.per_device_train_batch_size"] == 28
+    rare = replace(SEEN, tasks=3, signal={8: 0.0, 16: 0.0, 32: 0.0})
+    assert chosen(rare)["train.per_device_train_batch_size"] == 510
+
+
 @pytest.mark.parametrize(
     ("width", "rate", "warm_rate"),
     [(64, 4e-4, 1e-3), (576, 4e-4, 1e-3), (2304, 1e-4, 2.5e-4)],

@@ -209,20 +209,22 @@ def test_the_best_game_of_a_random_player_is_imitated(run):
 
 
 def test_a_model_that_plays_better_imitates_nothing_unless_it_was_asked_to(run):
-    """A model that learned to say 3, where 3 wins, and games of a random player."""
+    """A model that learned to say 3, where 3 wins, and games of others."""
     Path("three.py").write_text(THREE)
     three = {"env": "three.ThreeEnv", "signal_check": False}
     train_run(run(warm={"source": "optimal"}, **three))
-    worse = {"source": "random", "probe_tasks": 8, "epochs": 1}
-    chosen = {"warm_start.source": "of train: auto"}
+    chosen = {"warm_start.source": "the choice of train: auto, which may have been changed"}
     notes = Notes(), Notes()
-    for name, note, reasons in zip(("left", "asked"), notes, ({"chosen": chosen}, {}), strict=True):
-        config = run(name, worse, model="warm/warm-start/model", **three, **reasons)
-        figures = train_run(config, progress=note).model_figures["warm_start"]
-        assert figures["before"]["reward"] > figures["games"]["reward"] + 0.2
+    for name, note, source in zip(("left", "asked"), notes, ("teacher", "random"), strict=True):
+        worse = {"source": source, "probe_tasks": 8, "epochs": 1}
+        config = run(name, worse, model="warm/warm-start/model", chosen=chosen, **three)
+        summary = train_run(config, progress=note)
+        figures = summary.model_figures["warm_start"]
+        assert (summary.warm_started is None) == (name == "left")
+        assert figures["before"]["probe_reward"] > figures["games"]["reward"] + 0.2
         start = weights("warm/warm-start/model")
         assert same(weights(f"{name}/warm-start/model"), start) == (name == "left")
-    assert any("so it does not imitate them" in note for note in notes[0].notes)
+    assert any("so the warm start is left out" in note for note in notes[0].notes)
     assert any("may unlearn how" in note for note in notes[1].notes)
 
 

@@ -3,12 +3,13 @@
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import advance
 from agentsgym.rollout.failures import last_line
-from agentsgym.rollout.session import Session
+from agentsgym.rollout.session import Session, SessionError, checked_actions
 from agentsgym.rollout.trial import play_trial
 from agentsgym.types import (
     GenerationRequest,
@@ -45,9 +46,10 @@ def candidates(env: MultistepEnv, request: GenerationRequest) -> list[str]:
     the first and the last message show in brackets, in lists, or after "one of", and a few fixed
     phrases; where the environment has tools of its own also calls of these with such words.
     """
-    listed = env.admissible_actions(env.active_states[request.session_id])
-    if listed is not None:
-        return list(listed)
+    with suppress(SessionError):  # the check of admissible actions names it
+        listed = checked_actions(env.admissible_actions(env.active_states[request.session_id]))
+        if listed is not None:
+            return listed
     words = harvest([message.content for message in request.messages])
     if env.config.action_form == "tool":
         return words

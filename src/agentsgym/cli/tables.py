@@ -49,7 +49,7 @@ def summary_table(summary: Summary) -> Table:
     columns = {name: figures for name, figures in evaluations.items() if figures}
     title = f"{summary.name}: {summary.env}, held-out tasks"
     simple = {_SIMPLE.get(name, name): reward for name, reward in summary.players.items()}
-    table = _figures(title, columns, {**summary.references, **simple})
+    table = _figures(title, columns, {**simple, **summary.references})
     table.show_header = True
     return table
 

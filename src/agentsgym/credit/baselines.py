@@ -181,8 +181,8 @@ def change_of_others(table: StepTable, to_go: Floats, owners: Ints) -> Floats:
     """The change of `to_go` from the episode's start to the same step, as a mean over the other
     owners that reached it, shape (N,). Where none did, it is that of the step before.
 
-    Added to the mean at the start, it makes a baseline without what was earned before the step. If
-    episodes earn at their end alone, it is 0, and it is 0 at their start.
+    Added to the mean at the start, it makes a baseline without what was earned before the step. It
+    is 0 at an episode's start, and everywhere if undiscounted rewards come at the end alone.
     """
     starts, place = episode_starts(table), np.arange(len(to_go))
     changed = to_go - np.repeat(to_go[starts], episode_lengths(table))

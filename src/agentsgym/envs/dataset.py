@@ -171,7 +171,7 @@ def tasks_of(env: MultistepEnv, which: str) -> Any:
     """
     dataset = getattr(env, f"get_{which}_dataset")()
     is_plain = dataset is None or isinstance(dataset, list | tuple | str | Mapping)
-    if is_plain or not hasattr(dataset, "__len__"):  # a stream has no length
+    if is_plain or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ConfigError(
             f"{env.name}: get_{which}_dataset must return a dataset (agentsgym.task_dataset(self, "
             f"tasks) makes one), got {short_repr(dataset)}"

@@ -27,6 +27,7 @@ from agentsgym.types import (
     TrialInfo,
 )
 from agentsgym.types.choices import Answers
+from agentsgym.types.foreign import listed
 from agentsgym.types.messages import count_calls, spoken
 from agentsgym.types.text import clean_text, short_repr
 from agentsgym.types.tool_actions import acting, plain_act, said
@@ -37,6 +38,17 @@ MOST_TOKENS = 1 << 20
 
 class SessionError(RuntimeError):
     """An environment or agent failed in one session; the message says how."""
+
+
+def checked_actions(value: Any) -> list[str] | None:
+    """The actions that `admissible_actions` returned. Raises SessionError unless they are a list,
+    a tuple or an array of texts, or None: a set has another order in every process."""
+    if value is None:
+        return None
+    actions = listed(value)
+    if actions is None or not all(isinstance(action, str) for action in actions):
+        raise SessionError(f"admissible_actions must return a list of str, got {short_repr(value)}")
+    return [*actions]
 
 
 @dataclass(slots=True, eq=False)
@@ -104,16 +116,7 @@ class Session:
         return self.tree.messages
 
     def admissible_actions(self) -> Sequence[str] | None:
-        actions = self.host.admissible_actions(self.state)
-        if actions is None:
-            return None
-        texts = isinstance(actions, Sequence) and not isinstance(actions, str)
-        if texts and all(isinstance(action, str) for action in actions):
-            return actions
-        raise SessionError(
-            f"{self.env.name}.admissible_actions must return a list of str, got "
-            f"{short_repr(actions)}"
-        )
+        return checked_actions(self.host.admissible_actions(self.state))
 
     @property
     def session_id(self) -> str:

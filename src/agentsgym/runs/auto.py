@@ -23,6 +23,7 @@ from agentsgym.rollout.failures import last_line
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.models import config_of
 from agentsgym.runs.parts import Progress
+from agentsgym.runs.processes import processes_started
 from agentsgym.runs.settings import TINY, RunConfig, parse_config
 from agentsgym.runs.sources import flat, merge
 from agentsgym.runs.weights import stored_adapter
@@ -43,6 +44,8 @@ fastest with many small updates (area under the curve .93, .84, .57 with 32, 128
 short games a few are played little sooner than many, and chance decides what they show: a card game
 of four actions lost its entropy at .58 of the way with 32 games an update, and reached .98 with
 256, which took 3.6 times as long."""
+LONG = 5
+"""How many times as many make an update slow."""
 ADAPTER_PIECES = 3000
 """The same for a pretrained model, whose updates cost more: about 64 games of the size of
 GuessTheNumber, as in the preset smollm2."""
@@ -73,6 +76,8 @@ NEW_LINES = 0.05
 KINDS, CERTAIN = 12, 4.0
 """Values that a key of `task_data` may have to divide tasks by difficulty, and the standard errors
 between the rewards of two of them: by chance 1 of 16,000 pairs is so far apart."""
+CHOSEN = "teacher"
+"""The source of a pretrained model's warm start."""
 LONGEST = 64
 """Most tokens of an action."""
 WARM_SECONDS, SECONDS = 180.0, 300.0
@@ -93,7 +98,7 @@ class Probed:
     longest action, `actions` the most of them in a trial; `difficulty` is a key of `task_data`
     whose values differ in reward, if there is one; `reward` and `best_of` are the mean reward of
     all games and of the best of `BEST_OF`, `reference` that of best play, if it is known; training
-    has so many `tasks`."""
+    has `tasks` tasks."""
 
     reward: float
     best_of: float
@@ -123,11 +128,15 @@ class Choice(NamedTuple):
     reason: str
 
 
-def choices(probed: Probed, group: int | None = None, width: int | None = None) -> list[Choice]:
+def choices(
+    probed: Probed, *, group: int | None = None, batches: int | None = 1, width: int | None = None
+) -> list[Choice]:
     """The settings of a run, from what was probed; `group` is the size of its groups, if that is
-    given, and `width` the hidden size of its pretrained model, None for a new one."""
+    given, and `width` the hidden size of its pretrained model, None for a new one. A generation has
+    so many `batches`, None if their size is given."""
     before = (_of_model(probed), _of_warm_start(probed)) if width is None else (_of_adapter(width),)
-    after = (_of_training(probed, group, width), _of_rate_and_time(probed, width))
+    training = _of_training(probed, group, batches, width)
+    after = (training, _of_rate_and_time(probed, width))
     rows = chain(*before, _best_of(probed), *after)
     return [*(Choice(*row) for row in rows), *(Choice(*row, _PRESETS) for row in _SHARED.items())]
 
@@ -168,7 +177,7 @@ def _of_adapter(width: int) -> Iterator[_Row]:
     known = "as in the preset smollm2"
     yield "model.lora.r", 32, f"an adapter needs little memory; {known}"
     yield "model.lora.lora_alpha", 64.0, known
-    yield "warm_start.source", "teacher", "the form of an action is imitated first"
+    yield "warm_start.source", CHOSEN, "the form of an action is imitated first"
     yield "warm_start.games", 256, "twice as many as in the preset smollm2, whose game is short"
     yield "warm_start.epochs", 1, known
     yield "warm_start.batch_size", 8, "as in the preset smollm2-explore: more updates"
@@ -208,34 +217,40 @@ def _best_of(probed: Probed) -> Iterator[_Row]:
         yield "warm_start.best_of", BEST_OF, why + show
 
 
-def _of_training(probed: Probed, group: int | None, width: int | None) -> Iterator[_Row]:
+def _of_training(
+    probed: Probed, group: int | None, batches: int | None, width: int | None
+) -> Iterator[_Row]:
     enough = (size for size in GROUPS if probed.signal[size] >= WITH_SIGNAL)
     alike = not probed.random_teacher and probed.signal[GROUPS[-1]] == 0
     size = group or (GROUPS[0] if alike else next(enough, GROUPS[-1]))
     share = 1.0 if alike else probed.signal.get(size, probed.signal[GROUPS[0]])
     seen = f"{share:.0%} of the teacher's groups of {size} have different rewards"
+    if not group and share < WITH_SIGNAL:
+        seen = f"even of groups of {size}, only {share:.0%} of the teacher's have different rewards"
     if alike:
         seen = "the teacher always plays a task alike; one of its imitators will not"
     pieces = PIECES if width is None else ADAPTER_PIECES
     wanted = max(LEAST_GROUPS / max(share, 1e-9), pieces / (size * probed.mean_pieces))
     groups = int(np.clip(np.ceil(wanted), LEAST_GROUPS, MOST_ROLLOUTS // size))
-    if groups > probed.tasks:  # a generation has one group of a task
-        few = f"{probed.tasks} task{'s' * (probed.tasks > 1)}"
-        seen += f"; larger groups instead of more, because training has {few}"
-        size = group or -(-groups * size // probed.tasks)
-        groups = probed.tasks
+    most = max(1, probed.tasks // batches) if batches else groups
+    if groups > most:  # a generation has one group of a task
+        seen += f"; larger groups instead of more, because training has only {probed.tasks} tasks"
+        size = group or min(-(-groups * size // most), MOST_ROLLOUTS // most)
+        groups, share = most, probed.signal[GROUPS[-1]]
     over, why = "grpo", "no episode sees an earlier one"
     if probed.carries:
         over, why = "trial", "credit crosses the episodes of a trial"
     yield "train.advantage_estimator", over, why
     yield "train.num_generations", size, seen
-    yield (
-        "train.per_device_train_batch_size",
-        size * groups,
-        f"{groups} groups, {groups * share:.1f} of them with signal, and about "
-        f"{groups * size * probed.mean_pieces:.0f} phrases and words: many small updates learn "
-        "faster than few large ones",
+    length = groups * size * probed.mean_pieces
+    why = "many small updates learn faster than few large ones"
+    if length > LONG * pieces:
+        why = "an update takes long; shorter texts, or a teacher that earns more, let it be smaller"
+    number = (
+        f"{groups} groups, {groups * share:.1f} of them with signal" if groups > 1 else "1 group"
     )
+    words = f"{number}, and about {length:.0f} phrases and words: {why}"
+    yield "train.per_device_train_batch_size", size * groups, words
     alone = "where no reward differs, Adam makes whole steps of any bonus, towards gibberish"
     yield "train.entropy_coef", 0.0, alone
     yield "train.lr_scheduler_type", "constant_with_warmup", "time may end the run"
@@ -362,11 +377,14 @@ def resolved(config: RunConfig, progress: Progress) -> RunConfig:
         width = int(config_of(config).get_text_config().hidden_size)
     env = make_env(config)
     rows = run_tasks(env, config.data, "train")
-    group = config.train.given.get("num_generations")
+    given = config.train.given
+    group, batches = given.get("num_generations"), None
+    if "per_device_train_batch_size" not in given:
+        batches = processes_started() * given.get("gradient_accumulation_steps", 1)
     warm_start = config.warm_start
     source = warm_start.source if warm_start.source in SCRIPTED else "teacher"
     probed = probe(env, rows, warm_start.seed, source)
-    chosen = choices(probed, group, width)
+    chosen = choices(probed, group=group, batches=batches, width=width)
     given = flat(config.model_dump(exclude_unset=True))
     ends = config.train.max_steps is not None or "train.num_train_epochs" in given
     left_out = {*given, *(["max_seconds"] if ends else [])}

@@ -102,6 +102,8 @@ PROBE = "probe"
 """The phase of a model's own games on training tasks, before the first evaluation or around a warm
 start."""
 
+REWARD, ERROR = "probe_reward", "probe_reward_error"
+"""The mean reward of a probe's games, and its standard error over groups."""
 LEAST_LEGAL, LEAST_SIGNAL = 0.1, 0.05
 """Shares of legal actions and of groups with signal; below both there is nothing to learn from."""
 MOST_TASKS = 8
@@ -112,7 +114,7 @@ class NoSignal(ConfigError):
     """Training was stopped at its beginning; the message says what to do."""
 
 
-def _shares(figures: Mapping[str, float]) -> tuple[float, float]:
+def shares(figures: Mapping[str, float]) -> tuple[float, float]:
     """Of actions that are neither `malformed` nor `unparsed`, and of groups whose rewards
     differ."""
     legal = 1.0 - figures.get("malformed", 0.0) - figures.get("unparsed", 0.0)
@@ -121,13 +123,13 @@ def _shares(figures: Mapping[str, float]) -> tuple[float, float]:
 
 def signal_text(figures: Mapping[str, float]) -> str:
     """Both shares in words."""
-    legal, signal = _shares(figures)
+    legal, signal = shares(figures)
     return f"{legal:.1%} of the actions are legal, {signal:.0%} of the groups have signal"
 
 
 def check_signal(figures: Mapping[str, float], when: str) -> None:
     """Raise NoSignal if both shares are near zero in games played `when`; not without figures."""
-    legal, signal = _shares(figures)
+    legal, signal = shares(figures)
     if figures and legal < LEAST_LEGAL and signal < LEAST_SIGNAL:
         raise NoSignal(
             f"stopped {when}, because RL has nothing to learn from: "
@@ -142,8 +144,8 @@ def probe(
 ) -> tuple[dict[str, float], list[Rollout]]:
     """A group of games on each of `tasks` rows, with training's sampling settings, and their
     figures: `malformed`, `truncated` and the environment's own figures as means per action, and
-    `groups_without_signal`, the share of groups whose rewards are equal; the mean `reward`, and
-    with several groups its standard error over them. All ranks must call it; the figures are over
+    `groups_without_signal`, the share of groups whose rewards are equal, REWARD, and of several
+    groups ERROR. All ranks must call it; the figures are over
     the games of all, and the rollouts are this rank's."""
     rollouts = training_games(
         trainer, rows, tasks * trainer.args.num_generations, trainer.args.num_generations, seed=seed
@@ -158,9 +160,9 @@ def probe(
     figures["groups_without_signal"] = equal / max(1, len(rewards))
     means = [fmean(values) for values in rewards.values()]
     if means:
-        figures["reward"] = fmean(means)
+        figures[REWARD] = fmean(means)
     if len(means) > 1:
-        figures["reward_error"] = stdev(means) / math.sqrt(len(means))
+        figures[ERROR] = stdev(means) / math.sqrt(len(means))
     return figures, rollouts
 
 

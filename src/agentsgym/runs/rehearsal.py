@@ -29,7 +29,7 @@ from agentsgym.envs.extras import MissingExtra
 from agentsgym.generation.factory import choose
 from agentsgym.generation.settings import EngineSettings
 from agentsgym.runs.auto import resolved
-from agentsgym.runs.from_config import make_env, train_settings
+from agentsgym.runs.from_config import make_env, run_tasks, train_settings
 from agentsgym.runs.models import Use, config_of, device_in_use, dtype_of, load_tokenizer
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.processes import SHARING, Launch, check_processes, processes_started
@@ -194,6 +194,7 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
     """The rollouts in a generation of all processes. Raises ConfigError for a wrong setting, and
     for what cannot work with this launch."""
     from agentsgym.training import GRPOEnvConfig
+    from agentsgym.training.tasks import check_number
 
     config = resolved(config, Progress())
     if config.warm_starts or config.model.path == TINY:
@@ -209,6 +210,7 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
             raise
         raise ConfigError(f"the rollouts of {launch.processes} processes: {error}") from None
     check_processes(config, launch, settings)
+    check_number(len(run_tasks(make_env(config), config.data, "train")), settings)
     return int(settings.generation_batch_size)
 
 

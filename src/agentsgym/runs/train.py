@@ -228,7 +228,7 @@ class TrainingRun:
             self._summary.model_figures["warm_start"] = figures
         if self._config.signal_check:
             check_signal(figures.get("after", {}), "after the warm start")
-        if self._summary.warm_started is None:
+        if self._summary.warm_started is None and figures.get("training", True):
             with self._phase("warm_started", self._held_out_text):
                 self._summary.warm_started = self._evaluate(trainer, warm_start.evaluated)
 

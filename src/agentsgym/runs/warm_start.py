@@ -21,7 +21,8 @@ from agentsgym.envs import ConfigError, MultistepEnv
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
-from agentsgym.runs.evaluate import PROBE, probe, signal_text
+from agentsgym.runs.auto import CHOSEN
+from agentsgym.runs.evaluate import ERROR, PROBE, REWARD, probe, shares, signal_text
 from agentsgym.runs.files import (
     DamagedFile,
     OtherFormat,
@@ -40,6 +41,7 @@ from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
 from agentsgym.warm_start.players import (
     ERRORS,
+    ILLEGAL,
     LONGER,
     MORE_GAMES,
     Figures,
@@ -137,7 +139,8 @@ class WarmStart:
         resumes: bool = False,
     ) -> None:
         self._settings = config.warm_start_settings()
-        self._unasked = "warm_start.source" in config.chosen  # by `train: auto`
+        source = "warm_start.source"  # `train: auto` chose it, and nobody has changed it since
+        self._chosen_by_auto = source in config.chosen and config.warm_start.source == CHOSEN
         self._env = env
         self._rows: Any = rows
         self._held_out = held_out
@@ -177,6 +180,9 @@ class WarmStart:
             self._set_reference(trainer)
             save_model(trainer, self.model)
         trainer.sync.forget()
+        figures = ranks.first(self._figures)
+        if not figures.get("training", True):  # the model is as it was before
+            return dict(figures)
         self._keep_once(trainer, "after", lambda: self._probe(trainer, write, 1))
         return ranks.first(self._figures)
 
@@ -309,8 +315,11 @@ class WarmStart:
 
         settings, codec = self._settings, self._codec(trainer)
         games = self._games(trainer, write)
-        if self._plays_better() and self._unasked:
-            return {}
+        imitated = player_figures(games)
+        if self._plays_better(imitated):
+            self._progress.note(self._better(imitated.reward))
+            if self._chosen_by_auto:
+                return {}
         try:
             lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
         except ValueError as error:
@@ -329,17 +338,23 @@ class WarmStart:
         counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
         return counts | {"targets": lessons.targets} | asdict(result)
 
-    def _plays_better(self) -> bool:
-        """Whether the model earned more than the games to imitate, as far as one can tell; says
-        so."""
-        own, imitated = self._figures()["before"], self._figures()["games"]["reward"]
-        if "reward_error" not in own or own["reward"] - ERRORS * own["reward_error"] <= imitated:
+    def _plays_better(self, imitated: Figures) -> bool:
+        """Whether the model's own games before the warm start were as legal as those to imitate,
+        and earned more, as far as one can tell."""
+        own = self._figures()["before"]
+        if ERROR not in own:
             return False
-        earns = f"the model earned {own['reward']:.3f} ± {own['reward_error']:.3f} in its own games"
-        ends = ", and may unlearn how; leave the warm start out (warm_start.source=null)"
-        ends = ", so it does not imitate them" if self._unasked else ends
-        self._progress.note(f"{earns}, more than those that it imitates ({imitated:.3f}){ends}")
-        return True
+        error = ERRORS * math.hypot(own[ERROR], imitated.error)
+        is_legal = shares(own)[0] >= imitated.legal - ILLEGAL
+        return bool(is_legal and own[REWARD] - error > imitated.reward)
+
+    def _better(self, imitated: float) -> str:
+        own = self._figures()["before"]
+        earned = f"the model earned {own[REWARD]:.3f} ± {own[ERROR]:.3f} in its own games"
+        more = f"more than the games to imitate ({imitated:.3f})"
+        if self._chosen_by_auto:
+            return f"{earned}, {more}, so the warm start is left out"
+        return f"{earned}, {more}, and may unlearn how; warm_start.source=null leaves them out"
 
     @staticmethod
     def _set_reference(trainer: "GRPOEnvTrainer") -> None:

@@ -18,6 +18,7 @@ from agentsgym.checks.playing import harvest, play_in_turn, random_player
 from agentsgym.envs.action_text import words
 from agentsgym.envs.base import MultistepEnv, overrides
 from agentsgym.rollout.drive import plays_episodes
+from agentsgym.rollout.session import SessionError, checked_actions
 from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.types.foreign import truth
 from agentsgym.types.names import ConfigError
@@ -120,10 +121,13 @@ class _Watch:
     def _judged(self, step: Callable[..., Any], session_id: str, state: Any, action: Any) -> Any:
         """The environment's step, with a look at the list before it."""
         before = self._said.get(session_id, ())
-        listed = self.env.admissible_actions(state)
+        try:
+            listed = checked_actions(self.env.admissible_actions(state))
+        except SessionError as error:
+            listed, self.wrong = None, self.wrong or str(error)
         place = Place(self.task, before, tuple(listed or ()))
         if listed is not None:
-            self.wrong = self.wrong or _no_sequence(listed) or _no_list(place)
+            self.wrong = self.wrong or _no_list(place)
         refusal = "it is malformed"
         try:
             after = step(session_id, state, action)
@@ -144,12 +148,6 @@ class _Watch:
             self.wrong = self.wrong or (refusal and _illegal(place, action, refusal))
         elif not refusal:
             self.suspects.append((place, action))
-
-
-def _no_sequence(listed: Any) -> str:
-    """Why what was returned has no order that every process repeats; "" if it has one."""
-    ordered = isinstance(listed, Sequence) and not isinstance(listed, str)
-    return "" if ordered else f"admissible_actions must return a list, got {short_repr(listed)}"
 
 
 def _no_list(place: Place) -> str:

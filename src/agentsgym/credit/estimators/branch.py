@@ -32,7 +32,7 @@ def branch(table: StepTable) -> Floats:
     trunks as one more. In the trunk before n:
     A_t = (B + 1) · (Σ_{t ≤ k < n} c_k + mean_b Q_n^b − mean_{j≠i} Q^j), the last mean over the
     group's other trunks at the start of the same episode, each with the mean of its continuations.
-    Each mean is less what the other trunks earned from there to the step, as in "trial".
+    What the other trunks earned from there to the step is subtracted from each mean, as in "trial".
     The factors B + 1 stand for what plain rollouts would do B + 1 times. Branches from n = 0 are
     rollouts of their own, compared as trunks are, and the trunk that they were meant for counts
     B + 1 times. Steps that a branch repeats have 0. Without branches this is "trial".

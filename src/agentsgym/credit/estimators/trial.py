@@ -13,9 +13,10 @@ def trial(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) -> 
     return-to-go in its episode e (times the episode's share w of the final reward) plus the rewards
     of the later episodes. A_t = Q_t − (mean_{j≠i} Q^j at the start of the same episode e − E_t).
     E_t is what the other rollouts that reached step t had earned in the episode before it, on
-    average (with gamma < 1, how much their Q had fallen); if none did, E_{t−1}. So a step in a free
-    shot (w = 0) is rewarded only by the gains of later episodes, and equal rollouts get 0. Where
-    rewards come at the end of episodes alone, E_t is 0.
+    average (with gamma < 1, how much their Q had fallen); if none did, E_{t−1}. Steps are counted
+    as in "step_return". So a step in a free shot (w = 0) is rewarded only by the gains of later
+    episodes, and equal rollouts get 0. Where rewards come at the end of episodes alone, E_t is 0
+    for gamma = 1.
 
     Bias: none for gamma = trial_gamma = 1 with respect to the final reward, because the baseline
     only uses other rollouts. Rewards from before the step are not included, so its variance is

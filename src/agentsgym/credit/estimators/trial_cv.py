@@ -42,7 +42,7 @@ def trial_cv(table: StepTable, *, gamma: float = 1.0, trial_gamma: float = 1.0) 
     calm = replace(table, reward=table.reward - luck)
     own = table.score_weight * luck
     to_go = trial_returns(calm, gamma, trial_gamma) + own
-    # The luck of others is known from this rollout, too, and whether they go on depends on it.
+    # The others' luck is computed from this rollout's actions, too: a baseline must not have it.
     return less_expected(table, to_go, trial_returns(table, gamma, trial_gamma))
 
 
