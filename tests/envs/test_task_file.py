@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from agentsgym.envs import EnvPool, check_rows
+from agentsgym.envs import EnvPool, check_rows, make
 from agentsgym.envs.dataset import TaskFile
 
 
@@ -40,5 +40,16 @@ def test_an_empty_file_has_no_rows(tmp_path):
 def test_a_line_that_is_no_task_is_named(tmp_path):
     lines = [*map(json.dumps, rows_of(20)), '{"env_class', "", "[1]"]
     problems = check_rows(TaskFile(written(tmp_path / "a.jsonl", lines)), EnvPool())
-    assert [text.partition(":")[0] for text in problems] == ["row 20", "row 21", "row 22"]
+    assert [text.partition(":")[0] for text in problems] == ["line 21", "line 22", "line 23"]
     assert "got '{\"env_class'" in problems[0]
+
+
+def test_a_line_may_be_a_task_of_the_environment(tmp_path):
+    """With other settings than its own if it says so."""
+    env = make("Bandit", None, {"arms": 3})
+    lines = ['{"seed": 1}', '{"task_data": {"seed": 2}}']
+    lines.append('{"task_data": {"seed": 3}, "env_config": {}}')
+    rows = list(TaskFile(written(tmp_path / "a.jsonl", lines), env))
+    own = {"env_class_path": env.class_path, "env_config": {"arms": 3}}
+    assert rows[:2] == [own | {"task_data": {"seed": k}} for k in (1, 2)]
+    assert rows[2] == own | {"task_data": {"seed": 3}, "env_config": {}}

@@ -1,6 +1,9 @@
 """`agentsgym check`."""
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -8,9 +11,10 @@ from agentsgym.checks.check import check_env
 from agentsgym.cli.command import Argument, AsJson, Command, Settings, env_config_of
 from agentsgym.cli.console import FAILURE, err, line, shown
 from agentsgym.envs import ConfigError
+from agentsgym.envs.dataset import TaskFile
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
-from agentsgym.types.text import docs_page
+from agentsgym.types.text import docs_page, short_repr
 
 
 class Check(Command):
@@ -23,6 +27,8 @@ class Check(Command):
         agentsgym check Bandit env_config.arms=3
 
         agentsgym check my_module.MyEnv --json --seconds 20
+
+        agentsgym check my_module.MyEnv --tasks tasks.jsonl
     """
 
     env: Argument[str]
@@ -31,15 +37,23 @@ class Check(Command):
     as_json: AsJson
     seconds: float = 60.0
     """About how long to play."""
+    tasks: Path | None = None
+    """A file of tasks to play as well, one JSON object per line, as data.train of a run."""
 
     def __call__(self) -> None:
         if not 0 < self.seconds < math.inf:
             raise ConfigError(f"--seconds must be a finite number above 0, got {self.seconds}")
         import_from_here(self.env)
+        tasks = _tasks_of(self.tasks) if self.tasks else []
         given, trust = env_config_of(self.settings), with_modules_of(False, self.env)
         try:
             report = check_env(
-                self.env, given, budget_seconds=self.seconds, trust=trust, note=_note
+                self.env,
+                given,
+                tasks=tasks,
+                budget_seconds=self.seconds,
+                trust=trust,
+                note=_note,
             )
         except ValueError as error:
             raise ConfigError(str(error)) from error
@@ -51,6 +65,17 @@ class Check(Command):
             raise typer.Exit(FAILURE)
         if not self.as_json:
             line(f"If a run of it does not learn, read {docs_page('My game does not learn')}.")
+
+
+def _tasks_of(path: Path) -> list[Mapping[str, Any]]:
+    try:
+        rows = list(TaskFile(path))
+    except OSError as error:
+        raise ConfigError(f"--tasks: {path} cannot be read: {error.strerror}") from None
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise ConfigError(f"--tasks: {path}, line {number}: no task, {short_repr(row)}")
+    return [row.get("task_data", row) for row in rows]
 
 
 def _note(text: str) -> None:

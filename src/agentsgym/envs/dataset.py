@@ -43,8 +43,8 @@ def check_row(row: Mapping[str, Any], number: int) -> TaskRow:
 
 def check_rows(rows: Any, envs: "EnvPool", numbers: Iterable[int] | None = None) -> list[str]:
     """The problems in a map-style dataset's rows, one sentence each, starting with the number of
-    the first row that has the problem; empty if there are none. Of all rows, or of those with the
-    given `numbers`.
+    the first row that has the problem (of a file its line); empty if there are none. Of all rows,
+    or of those with the given `numbers`.
 
     Each (class path, config) is made once, in `envs`, and checks its tasks with `check_task`. No
     episode is played.
@@ -54,9 +54,10 @@ def check_rows(rows: Any, envs: "EnvPool", numbers: Iterable[int] | None = None)
         problem = row_problem(row, envs)
         if problem is not None:
             rows_by_problem.setdefault(problem, []).append(number)
+    word, first = ("line", 1) if isinstance(rows, TaskFile) else ("row", 0)
     return [
-        f"row {numbers[0]}{f' (and {len(numbers) - 1} more)' * (len(numbers) > 1)}: {problem}"
-        for problem, numbers in rows_by_problem.items()
+        f"{word} {at[0] + first}{f' (and {len(at) - 1} more)' * (len(at) > 1)}: {problem}"
+        for problem, at in rows_by_problem.items()
     ]
 
 
@@ -285,6 +286,12 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
         ) from None
 
 
+def own_tasks(env: MultistepEnv, rows: Iterable[TaskRow]) -> list[dict[str, Any]]:
+    """The tasks of the rows that name the environment's class."""
+    own = type(env)
+    return [row["task_data"] for row in rows if names_class(row["env_class_path"], own)]
+
+
 def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:
     """Whether rows with this class path and config belong to this object."""
     same = config_key(path, config) == config_key(path, env.env_config)
@@ -299,13 +306,15 @@ class TaskFile:
 
     Opening reads the file once, to find its lines. In memory is then the place of every line, eight
     bytes; the file may not change while it is in use. A line that is not JSON is its text, so the
-    checks of rows find and name it.
+    checks of rows find and name it. A line without any of a row's keys is a task of `env`, if that
+    is given, and a key that a row lacks is that of `env`.
 
     Raises OSError if the file cannot be read.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, env: MultistepEnv | None = None) -> None:
         self.path = Path(path)
+        self._env = env
         self._starts = array("q")
         place = 0
         with self.path.open("rb") as file:
@@ -322,15 +331,18 @@ class TaskFile:
     def __getitem__(self, number: int) -> Any:
         with self.path.open("rb") as file:
             file.seek(self._starts[number])
-            return _row(file.readline())
+            return self._row(file.readline())
 
     def __iter__(self) -> Iterator[Any]:
         with self.path.open("rb") as file:
-            yield from map(_row, file)
+            yield from map(self._row, file)
 
-
-def _row(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return line.decode(errors="replace").rstrip("\n")
+    def _row(self, line: bytes) -> Any:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            return line.decode(errors="replace").rstrip("\n")
+        if self._env is None or not isinstance(row, dict):
+            return row
+        whose = {"env_class_path": self._env.class_path, "env_config": self._env.env_config}
+        return whose | (row if row.keys() & set(_COLUMNS) else {"task_data": row})

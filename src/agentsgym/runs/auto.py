@@ -18,9 +18,10 @@ import numpy as np
 from agentsgym.agents.scripted import RandomAgent, scripted_agent
 from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.dataset import own_tasks
 from agentsgym.evaluation.evaluate import known_reference
 from agentsgym.rollout.failures import last_line
-from agentsgym.runs.from_config import make_env, run_tasks
+from agentsgym.runs.from_config import checked_tasks, make_env
 from agentsgym.runs.models import config_of
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.processes import processes_started
@@ -288,7 +289,9 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
         raise ConfigError(f"{env.name} has no training tasks")
     count = min(TASKS, len(rows))
     drawn = np.random.default_rng(seed).choice(len(rows), count, replace=False).tolist()
-    tasks = [rows[index]["task_data"] for index in drawn]
+    tasks = own_tasks(env, (rows[index] for index in drawn))
+    if not tasks:
+        raise ConfigError(f"{env.name}: the training tasks are those of other environments")
     rollouts = env.run_trial(tasks, teacher, PER_TASK, seed=seed).rollouts
     failed = next((rollout.error for rollout in rollouts if rollout.failed), None)
     if failed is not None:
@@ -376,7 +379,7 @@ def resolved(config: RunConfig, progress: Progress) -> RunConfig:
     if config.model.path != TINY:
         width = int(config_of(config).get_text_config().hidden_size)
     env = make_env(config)
-    rows = run_tasks(env, config.data, "train")
+    rows = checked_tasks(config, env, "train")
     given = config.train.given
     group, batches = given.get("num_generations"), None
     if "per_device_train_batch_size" not in given:

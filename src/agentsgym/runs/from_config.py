@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from agentsgym import __version__
-from agentsgym.envs import ConfigError, MultistepEnv, make
+from agentsgym.envs import ConfigError, EnvPool, MultistepEnv, make
 from agentsgym.envs.dataset import TaskFile, tasks_of
 from agentsgym.envs.extras import installed
 from agentsgym.generation.factory import choose
@@ -34,11 +34,11 @@ def make_env(config: RunConfig) -> MultistepEnv:
 
 def run_tasks(env: MultistepEnv, data: DataSettings, which: Literal["train", "eval"]) -> Any:
     """Training or evaluation tasks: those of the file in `data`, each of which is read when it is
-    drawn, or else the environment's own. Raises ConfigError if it defines none, or the file cannot
-    be read."""
+    drawn, a row or a task of the environment; or else the environment's own. Raises ConfigError if
+    it defines none, or the file cannot be read."""
     path = getattr(data, which)
     try:
-        return tasks_of(env, which) if path is None else TaskFile(Path(path).expanduser())
+        return tasks_of(env, which) if path is None else TaskFile(Path(path).expanduser(), env)
     except NotImplementedError as error:
         raise ConfigError(str(error)) from None
     except OSError as error:
@@ -47,6 +47,17 @@ def run_tasks(env: MultistepEnv, data: DataSettings, which: Literal["train", "ev
         raise ConfigError(
             f"data.{which}: {path} cannot be read as JSON lines: {error.strerror}"
         ) from None
+
+
+def checked_tasks(config: RunConfig, env: MultistepEnv, which: Literal["train", "eval"]) -> Any:
+    """The same tasks of a run. Raises ConfigError also for bad rows of a file; the trainer checks
+    the environment's own."""
+    from agentsgym.training.tasks import refuse_bad_tasks
+
+    rows, path = run_tasks(env, config.data, which), getattr(config.data, which)
+    if path is not None:
+        refuse_bad_tasks(path, rows, EnvPool(None, trusted(config), [env]))
+    return rows
 
 
 # -- the trainer -----------------------------------------------------------------------------------

@@ -48,8 +48,8 @@ from agentsgym.runs.files import (
 from agentsgym.runs.files.directory import claim
 from agentsgym.runs.from_config import (
     NO_LIMIT,
+    checked_tasks,
     make_env,
-    run_tasks,
     template_remark,
     train_settings,
 )
@@ -142,9 +142,9 @@ class TrainingRun:
         number = self.ranks.world_size
         check_processes(config, Launch(number, number // processes_here()), self._settings)
         self._env = make_env(config)
-        self._train_data = run_tasks(self._env, config.data, "train")
+        self._train_data = checked_tasks(config, self._env, "train")
         check_number(len(self._train_data), self._settings)
-        eval_data = run_tasks(self._env, config.data, "eval")
+        eval_data = checked_tasks(config, self._env, "eval")
         most = self._settings.max_rollout_tokens
         self._held_out = held_out_requests(config, eval_data, most)
         self._held_out_text = f"{config.eval.rollouts} rollouts on held-out tasks"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from agentsgym.agents import DirectOutputAgent
 from agentsgym.agents.scripted import scripted_agent
 from agentsgym.envs import ConfigError, MultistepEnv
+from agentsgym.envs.dataset import own_tasks
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
@@ -32,7 +33,7 @@ from agentsgym.runs.files import (
     read_rollouts,
 )
 from agentsgym.runs.files.directory import read_bytes, write_text
-from agentsgym.runs.from_config import make_env
+from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.resuming import save_model
 from agentsgym.runs.settings import RunConfig
@@ -78,7 +79,13 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         "for the tokenizer, and more to compare players"
     )
     made = warm_start(
-        env, teacher, config.warm_start, settings.seed, first=first, progress=progress.warm_start
+        env,
+        teacher,
+        config.warm_start,
+        settings.seed,
+        tasks=_of_file(config, env),
+        first=first,
+        progress=progress.warm_start,
     )
     seconds = config.warm_start.max_seconds
     end = f", for no more of which there was time (max_seconds={seconds:g})" if made.late else ""
@@ -86,6 +93,13 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     longer = "more time (warm_start.max_seconds)" if made.late else LONGER
     _show(made.players, progress, longer, copies=config.warm_start.model.induction_heads > 0)
     return made
+
+
+def _of_file(config: RunConfig, env: MultistepEnv) -> list[Mapping[str, Any]] | None:
+    """The tasks of the environment in the file of training tasks, None without a file."""
+    if config.data.train is None:
+        return None
+    return own_tasks(env, run_tasks(env, config.data, "train"))
 
 
 def _show(

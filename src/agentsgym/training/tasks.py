@@ -39,9 +39,7 @@ def training_tasks(
     the dict that checkpoints hold under a name. Raises ConfigError with the first bad rows."""
     size = tasks_per_generation(args)
     seed = args.seed if args.data_seed is None else args.data_seed
-    whole = len(dataset) <= MOST_CHECKED or args.curriculum is not None
-    sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE))
-    raise_problems("train_dataset", check_rows(dataset, envs, None if whole else sample))
+    refuse_bad_tasks("train_dataset", dataset, envs, whole=args.curriculum is not None)
     alone = [env.name for env in envs.made if overrides(env, "_run_complete_episode")]
     if args.branches and alone:
         raise ConfigError(
@@ -50,6 +48,14 @@ def training_tasks(
     if args.curriculum is None:
         return TaskSet(dataset, size, seed if shuffle else None)
     return Curriculum(dataset, size, seed, args.curriculum, shuffle, kept)
+
+
+def refuse_bad_tasks(name: str, dataset: Any, envs: EnvPool, *, whole: bool = False) -> None:
+    """Raise ConfigError with the first bad rows; a large set is checked on a sample, unless it is
+    to be checked as a `whole`."""
+    sample = range(0, len(dataset), -(-len(dataset) // _SAMPLE) or 1)
+    whole = whole or len(dataset) <= MOST_CHECKED
+    raise_problems(name, check_rows(dataset, envs, None if whole else sample))
 
 
 def tasks_per_generation(args: GRPOEnvConfig) -> int:
