@@ -56,6 +56,32 @@ class HasNoLastPrompt(SoundEnv):
         return ["Guess a word, like [bread]."][step]
 
 
+class IsUnseen(SoundEnv):
+    """Takes no guess that a stranger would make."""
+
+    def _step_episode(self, session_id, state, action):
+        if not action.startswith("please "):
+            return {**state, "answer": "No guess."}, 0.0, False, {"malformed": True}
+        return super()._step_episode(session_id, state, action.removeprefix("please "))
+
+
+class FailsItsTeacher(IsUnseen):
+    """Its teacher makes legal guesses, and these raise."""
+
+    def teacher_agent(self, *, seed=0):
+        return ScriptedAgent(["please guess"])
+
+    def _step_episode(self, session_id, state, action):
+        return super()._step_episode(session_id, state, {"please guess": None}.get(action, action))
+
+
+class HasNoFirstPrompt(SoundEnv):
+    """Begins with what is no prompt."""
+
+    def _format_prompt(self, state, step):
+        return {"hint": state["hint"]}
+
+
 class SharesState(SoundEnv):
     """Keeps the word on the object, so that sessions side by side share the last one."""
 

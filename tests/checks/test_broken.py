@@ -66,6 +66,19 @@ def test_an_answer_that_no_agent_reads_is_warned_of():
     assert "IndexError" in report.warnings[0] and "_format_answer" in report.warnings[0]
 
 
+def test_a_game_in_which_nobody_makes_a_legal_move_is_warned_of():
+    report = check_env(broken.IsUnseen, budget_seconds=4, only=["rewards"])
+    assert report.passed and any("no action of any player was legal" in w for w in report.warnings)
+    own = check_env(broken.FailsItsTeacher, budget_seconds=4, only=["rewards"])
+    assert re.match(r"\d of \d+ trials raised: AttributeError", own["rewards"].evidence)
+
+
+def test_where_no_trial_begins_nothing_else_is_checked():
+    report = check_env(broken.HasNoFirstPrompt, budget_seconds=4)
+    assert [finding.name for finding in report.findings] == ["tasks", "rewards"]
+    assert "_format_prompt must return str, got dict" in report["rewards"].evidence
+
+
 @pytest.mark.parametrize("env_class", [broken.ListsItsWords, broken.HasOtherNames])
 def test_a_list_of_all_legal_actions_passes(env_class):
     report = check_env(env_class, budget_seconds=4, only=["admissible actions"])

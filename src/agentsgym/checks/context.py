@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from agentsgym.checks.playing import Task, play_in_turn, random_player
 from agentsgym.envs.base import MultistepEnv
-from agentsgym.types import Tokenizer
+from agentsgym.types import Rollout, Tokenizer
 
 MOST_TASKS = 16
 _SHARE = 16
@@ -64,15 +64,16 @@ class Context:
         """Seconds that one check may take."""
         return self.budget / _SHARE
 
-    def measure(self) -> None:
+    def measure(self) -> list[Rollout]:
         """Play a few trials to measure how long one takes."""
         player = random_player(self.seed)
         env = self.make(None)
         began = time.perf_counter()
-        played = len(play_in_turn(env, self.sample[:1], player))
+        played = play_in_turn(env, self.sample[:1], player)
         if time.perf_counter() - began < self.budget / 100:
-            played += len(play_in_turn(env, self.sample[1:4], player, first=1))
-        self.episode_seconds = max(time.perf_counter() - began, 1e-6) / played
+            played += play_in_turn(env, self.sample[1:4], player, first=1)
+        self.episode_seconds = max(time.perf_counter() - began, 1e-6) / len(played)
+        return played
 
     def tasks(self, plays: float = 1.0, *, least: int = 2, most: int = MOST_TASKS) -> list[Task]:
         """Tasks that can be played `plays` times each in this check's share of the budget.

@@ -187,8 +187,14 @@ def _tried(watch: _Watch, context: Context) -> Passed:
         for action in () if accepts_all else _unlisted(env, place, everywhere, most, rng):
             others += _check_unlisted(env, place, action)
     text = f"{legal} listed and {others} other actions tried in {states} states"
-    warning = f"no list is complete: {NONSENSE!r} is not malformed, and is in none"
-    return Passed(text, (warning,) if accepts_all else ())
+    warnings = [f"no list is complete: {NONSENSE!r} is not malformed, and is in none"]
+    if not accepts_all:
+        tried = [_answer(env, place, NONSENSE) for place in places[:1]]
+        warnings = [_READ.format(NONSENSE) for answer in tried if answer and not answer.refusal]
+    return Passed(text, tuple(warnings))
+
+
+_READ = "{!r} is answered as a listed action is; say in info that it is malformed, or it is legal"
 
 
 def _unlisted(

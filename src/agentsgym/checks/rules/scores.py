@@ -3,9 +3,11 @@
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
+from agentsgym.agents.scripted import scripted_agent
 from agentsgym.checks.context import Context, Failed, Passed
 from agentsgym.checks.playing import (
     ActionChoice,
@@ -16,12 +18,14 @@ from agentsgym.checks.playing import (
     play_in_turn,
     random_player,
     reward_of,
+    taken,
     words_in,
 )
 from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.failures import last_line
 from agentsgym.types import Episode, GenerationRequest, Rollout
 from agentsgym.types.foreign import checked_number
+from agentsgym.types.names import ConfigError
 
 _SLACK = 1e-9
 
@@ -34,10 +38,30 @@ def rewards(context: Context) -> Passed:
         player = random_player(context.seed + 1, nonsense=nonsense)
         rollouts += play_in_turn(context.make(None), tasks, player)
     rollouts += play_in_turn(context.make(None), tasks[:2], always(""))
+    rollouts += _own_players(context, tasks[:4])
     errors = [rollout.error for rollout in rollouts if rollout.error]
     if errors:
         raise Failed(f"{len(errors)} of {len(rollouts)} trials raised: {last_line(errors[0])}")
-    return _in_range(context, [episode for one in rollouts for episode in one.episodes])
+    passed = _in_range(context, [episode for one in rollouts for episode in one.episodes])
+    if all(step.malformed for one in rollouts for step in taken(one)):
+        return passed._replace(warnings=(*passed.warnings, _BLIND))
+    return passed
+
+
+_BLIND = (
+    "no action of any player was legal, so the checks saw nothing of the game; list its "
+    "admissible_actions, or write a teacher_agent"
+)
+
+
+def _own_players(context: Context, tasks: Sequence[Task]) -> list[Rollout]:
+    """Trials of the environment's optimal player and of its teacher, as far as it has them."""
+    rollouts: list[Rollout] = []
+    for kind in ("optimal", "teacher"):
+        env = context.make(None)
+        with suppress(ConfigError):
+            rollouts += env.run_trial(tasks, scripted_agent(env, kind, seed=context.seed)).rollouts
+    return rollouts
 
 
 def _in_range(context: Context, episodes: Sequence[Episode]) -> Passed:
