@@ -66,7 +66,7 @@ def _figures(
     table.add_column()
     for name in columns:
         table.add_column(shown(name), justify="right", no_wrap=True)
-    lines = _lines(list(columns.values()))
+    lines = _lines(list(columns.values()), rewards=bool(references))
     below = [name for name, _ in lines if name in ("regret", "actions")][:1]
     for name, values in lines:
         for other, value in references.items() if name in below else ():
@@ -75,7 +75,9 @@ def _figures(
     return table
 
 
-def _lines(evaluations: list[Evaluation]) -> list[Line]:
+def _lines(evaluations: list[Evaluation], *, rewards: bool) -> list[Line]:
+    """The figures that are not trivial; the rewards also where they are the win rates, if others'
+    `rewards` stand below."""
     lines = [
         ("win rate", [share(f.win_rate) for f in evaluations]),
         ("95 % interval", [interval(f.ci95, share) for f in evaluations]),
@@ -92,7 +94,7 @@ def _lines(evaluations: list[Evaluation]) -> list[Line]:
     ]
     if all(f.win_rate is None for f in evaluations):
         lines = lines[2:]
-    elif all(f.win_rate == f.reward for f in evaluations):
+    elif all(f.win_rate == f.reward for f in evaluations) and not rewards:
         del lines[2:4]
     return [(name, values) for name, values in lines if any(v not in ("–", "0") for v in values)]
 

@@ -173,8 +173,8 @@ RANDOM, OPTIMAL, ALWAYS = "random", "optimal", "always "
 """Names of the random player, of the environment's best and, followed by its action, of one that
 always acts alike."""
 _GAMES, _ACTIONS, _SECONDS = 64, 8, 5.0
-"""Games of each player, constant actions that are tried, and seconds after which no further player
-begins: an environment that takes longer costs more than the comparison is worth."""
+"""Games of each player, actions of a player that are tried as constants, and seconds after which no
+further player begins: an environment that takes longer costs more than the comparison is worth."""
 
 
 def simple_players(
@@ -182,21 +182,30 @@ def simple_players(
 ) -> dict[str, float]:
     """The mean rewards of the random player, of the best constant action and, where no
     `reference_score` is known, of the environment's best player, on some of the requests, by name.
-    The constant actions are the most frequent ones of the model's `played` rollouts. Without those
-    that the environment can't have, and empty if it waits for others."""
+    The constant actions are the most frequent ones of the model's `played` rollouts and of the
+    random player. Without those that the environment can't have; empty if it waits for others."""
     if env.blocking or not requests:
         return {}
     some = [
         replace(one, max_rollout_tokens=None) for one in requests[:: -(-len(requests) // _GAMES)]
     ]
     began, earned = time.monotonic(), dict[str, float]()
+
+    def play(name: str, agent: Agent) -> Sequence[Rollout]:
+        result = evaluate_requests(some, agent, EnvPool(None, envs=[env]))
+        if result.evaluation.reward is not None:
+            earned[name] = result.evaluation.reward
+        return result.rollouts
+
     try:
-        for name, agent in _players(env, requests[0].task_data, played, seed):
+        at_random: Sequence[Rollout] = ()
+        if RandomAgent.can_play(env):
+            agent = SeededAgent(lambda own: RandomAgent(env, seed=own), seed=seed)
+            at_random = play(RANDOM, agent)
+        for name, player in _players(env, requests[0].task_data, (played, at_random)):
             if time.monotonic() - began > _SECONDS:
                 break
-            reward = evaluate_requests(some, agent, EnvPool(None, envs=[env])).evaluation.reward
-            if reward is not None:
-                earned[name] = reward
+            play(name, player)
     except Exception as error:  # a user's environment may raise anything
         logger.warning("%s: the scores of simple players: %s", env.name, named_error(error))
     constant = [name for name in earned if name.startswith(ALWAYS)]
@@ -205,12 +214,11 @@ def simple_players(
 
 
 def _players(
-    env: MultistepEnv, task: Mapping[str, Any], played: Sequence[Rollout], seed: int
+    env: MultistepEnv, task: Mapping[str, Any], played: Iterable[Sequence[Rollout]]
 ) -> Iterator[tuple[str, Agent]]:
-    if RandomAgent.can_play(env):
-        yield RANDOM, SeededAgent(lambda own: RandomAgent(env, seed=own), seed=seed)
-    texts = Counter(s.action for r in played for e in r.episodes for s in e.actions)
-    for text, _ in texts.most_common(_ACTIONS):
+    """The constant players of the most frequent actions of each player, and the best player."""
+    said = [Counter(s.action for r in one for e in r.episodes for s in e.actions) for one in played]
+    for text in dict.fromkeys(text for one in said for text, _ in one.most_common(_ACTIONS)):
         yield f"{ALWAYS}{short_repr(text, 40)}", ScriptedAgent([text])
     optimal = None if env.reference_score(task) is not None else env.optimal_agent()
     if optimal is not None:

@@ -95,7 +95,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     return made
 
 
-def _of_file(config: RunConfig, env: MultistepEnv) -> list[Mapping[str, Any]] | None:
+def _of_file(config: RunConfig, env: MultistepEnv) -> list[dict[str, Any]] | None:
     """The tasks of the environment in the file of training tasks, None without a file."""
     if config.data.train is None:
         return None
