@@ -166,7 +166,7 @@ class RunConfig(Section):
     run_on: str = Field(default="", description="For the reader: where it was tried.")
     chosen: dict[str, str] = Field(
         default_factory=dict,
-        description="Why `train: auto` chose settings of this run, by key.",
+        description="For the reader: why `train: auto` chose settings of this run, by key.",
     )
     seed: Seed = Field(default=0, description="Seed of all random numbers.")
     env: str = Field(description="Name of a registered environment, or dotted path of a class.")
