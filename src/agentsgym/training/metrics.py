@@ -73,8 +73,8 @@ class Reports:
             self.warned = True
             logger.warning(
                 "all actions of the generation of step %s are malformed, so there is nothing to "
-                "learn from: look at what is said, and tell the agent the form of an action or "
-                "warm-start the model (%s)",
+                "learn from: look at what is said, and tell the agent the form of an action, or "
+                "let the model first imitate games, or more of them (%s)",
                 step,
                 docs_page("Warm start"),
             )
