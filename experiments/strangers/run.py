@@ -31,7 +31,8 @@ def train(name: str, seed: int, folder: Path, settings: list[str]) -> dict[str, 
     """One run, and its line."""
     file = folder / f"{name}.yaml"
     file.write_text(f"env: {GAMES[name]}\nmodel: tiny\n")
-    command = [sys.executable, "-m", "agentsgym", "train", str(file), f"seed={seed}", *settings]
+    command = [sys.executable, "-m", "agentsgym", "train", str(file)]
+    command += [f"seed={seed}", f"warm_start.seed={seed}", *settings]
     output = folder / f"{name}-{seed}"
     begun = time.monotonic()
     with (folder / f"{name}-{seed}.log").open("w") as log:

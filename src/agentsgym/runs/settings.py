@@ -168,7 +168,9 @@ class RunConfig(Section):
         default_factory=dict,
         description="For the reader: why `train: auto` chose settings of this run, by key.",
     )
-    seed: Seed = Field(default=0, description="Seed of all random numbers.")
+    seed: Seed = Field(
+        default=0, description="Seed of training; `warm_start.seed` and `eval.seed` are others."
+    )
     env: str = Field(description="Name of a registered environment, or dotted path of a class.")
     env_config: dict[str, Any] = Field(
         default_factory=dict,
