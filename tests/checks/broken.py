@@ -253,6 +253,17 @@ class ListsItsWords(SoundEnv):
         return super()._step_episode(session_id, {**state, "tried": tried}, action)
 
 
+class ReadsAnything(ListsItsWords):
+    """Takes whatever is said for a wrong word."""
+
+    def _step_episode(self, session_id, state, action):
+        win = action == f"[{state['word']}]"
+        return {**state, "answer": "No."}, float(win), win, {"win": win}
+
+    def admissible_actions(self, state):
+        return [f"[{word}]" for word in WORDS]
+
+
 class ListsAnUnorderedSet(ListsItsWords):
     """Its actions have another order in every process."""
 

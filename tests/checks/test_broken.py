@@ -73,6 +73,11 @@ def test_a_game_in_which_nobody_makes_a_legal_move_is_warned_of():
     assert re.match(r"\d of \d+ trials raised: AttributeError", own["rewards"].evidence)
 
 
+def test_nonsense_that_is_answered_as_a_wrong_word_is_warned_of():
+    report = check_env(broken.ReadsAnything, budget_seconds=4, only=["admissible actions"])
+    assert report.passed and "'nonsense 0' is answered as a listed action is" in report.warnings[0]
+
+
 def test_where_no_trial_begins_nothing_else_is_checked():
     report = check_env(broken.HasNoFirstPrompt, budget_seconds=4)
     assert [finding.name for finding in report.findings] == ["tasks", "rewards"]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from agentsgym.envs import EnvPool, check_rows, make
-from agentsgym.envs.dataset import TaskFile
+from agentsgym.envs.dataset import TaskFile, own_tasks
 
 
 def rows_of(count):
@@ -52,4 +52,5 @@ def test_a_line_may_be_a_task_of_the_environment(tmp_path):
     rows = list(TaskFile(written(tmp_path / "a.jsonl", lines), env))
     own = {"env_class_path": env.class_path, "env_config": {"arms": 3}}
     assert rows[:2] == [own | {"task_data": {"seed": k}} for k in (1, 2)]
+    assert own_tasks(env, [*rows, "no row"]) == [{"seed": 1}, {"seed": 2}]
     assert rows[2] == own | {"task_data": {"seed": 3}, "env_config": {}}

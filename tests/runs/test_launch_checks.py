@@ -33,6 +33,7 @@ def changed(**sections):
     [
         ({}, Launch(1), "generation_batch_size"),
         ({}, Launch(3), "the rollouts of 3 processes: .*num_gener"),
+        ({"env_config": {"train_tasks": 3}}, Launch(8), "takes 4 tasks .* has 3; larger groups"),
         ({"engine": {}, "distributed": "fsdp2"}, Launch(16, 2), "fsdp2 splits .* the embedded"),
         ({}, Launch(4, 3), "3 machines cannot share 4 processes equally"),
         ({"engine": {"launch": 2}}, Launch(16, 2), "engine.launch starts servers on one machine"),
@@ -55,6 +56,12 @@ def test_groups_are_counted_over_all_processes():
     """Two processes of four rollouts hold a group of eight; one process does not."""
     assert check_launch(changed(), Launch(2)) == 8
     assert check_launch(changed(), Launch(16, 2)) == 64
+
+
+def test_few_tasks_are_shared_by_the_processes():
+    """Two processes: larger groups of `train: auto`, so that 20 tasks are enough for both."""
+    run = {"env": "Bandit", "env_config": {"train_tasks": 20}, "model": "tiny", "train": "auto"}
+    assert check_launch(parse_config(run), Launch(2)) % 20 == 0
 
 
 # -- the files of examples/cluster ----------------------------------------------------------------

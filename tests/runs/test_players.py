@@ -52,6 +52,11 @@ def test_the_best_of_the_models_own_actions_is_kept(requests):
     assert 0.3 < earned["random"] < 0.7
 
 
+def test_an_action_of_the_random_player_may_be_the_best_constant(requests):
+    earned = simple_players(Coin(), requests, played(Coin(), requests, ["none"] * 128), 0)
+    assert set(earned) in ({"random", "always 'tails'"}, {"random", "always 'heads'"})
+
+
 def test_one_that_waits_for_others_is_not_played(requests):
     env = Coin()
     env.blocking = True

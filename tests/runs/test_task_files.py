@@ -111,7 +111,14 @@ def test_a_bad_task_is_named_by_its_line_before_anything_is_played(words, invoke
     assert "train." not in ended.stderr.replace("train.jsonl", "")
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "line 1: no task"), (None, "cannot be read")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"word": "a"}\n{', "tasks.jsonl: line 2: a row is a dict"),
+        ('{"wort": "a"}', "line 1: WordsEnv: a task needs a word"),
+        (None, "cannot be read"),
+    ],
+)
 def test_a_check_names_what_is_no_file_of_tasks(words, invoke, text, message):
     if text is not None:
         Path("tasks.jsonl").write_text(text)

@@ -56,8 +56,8 @@ class Context:
     episode_seconds: float = 0.0
 
     sample: list[Task] = field(init=False)
-    """All tasks in a random order: the caller's first, then at least one each for training and for
-    evaluation, where there are such tasks."""
+    """All tasks in a random order: first one each of the caller's, of training and of evaluation,
+    where there are such tasks, and then the caller's."""
 
     @property
     def share(self) -> float:
@@ -92,8 +92,9 @@ class Context:
                 "get_train_dataset and get_eval_dataset"
             )
         rng = random.Random(self.seed)
-        both = [side or [] for side in (self.train, self.held_out)]
+        both = [side or [] for side in (self.extra, self.train, self.held_out)]
         sides = [rng.sample(side, len(side)) for side in both]
-        rest = [task for side in sides for task in side[1:]]
+        rest = [task for side in sides[1:] for task in side[1:]]
         rng.shuffle(rest)
-        self.sample = [*self.extra, *(task for side in sides for task in side[:1]), *rest]
+        first = [task for side in sides for task in side[:1]]
+        self.sample = [*first, *sides[0][1:], *rest]

@@ -1,7 +1,6 @@
 """`agentsgym check`."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,11 @@ import typer
 from agentsgym.checks.check import check_env
 from agentsgym.cli.command import Argument, AsJson, Command, Settings, env_config_of
 from agentsgym.cli.console import FAILURE, err, line, shown
-from agentsgym.envs import ConfigError
-from agentsgym.envs.dataset import TaskFile
+from agentsgym.envs import ConfigError, EnvPool, MultistepEnv, check_rows, make
+from agentsgym.envs.dataset import TaskFile, own_tasks
 from agentsgym.types import with_modules_of
 from agentsgym.types.names import import_from_here
-from agentsgym.types.text import docs_page, short_repr
+from agentsgym.types.text import docs_page
 
 
 class Check(Command):
@@ -44,8 +43,10 @@ class Check(Command):
         if not 0 < self.seconds < math.inf:
             raise ConfigError(f"--seconds must be a finite number above 0, got {self.seconds}")
         import_from_here(self.env)
-        tasks = _tasks_of(self.tasks) if self.tasks else []
         given, trust = env_config_of(self.settings), with_modules_of(False, self.env)
+        tasks = (
+            _tasks_of(self.tasks, make(self.env, None, given, trust=trust)) if self.tasks else []
+        )
         try:
             report = check_env(
                 self.env,
@@ -67,15 +68,14 @@ class Check(Command):
             line(f"If a run of it does not learn, read {docs_page('My game does not learn')}.")
 
 
-def _tasks_of(path: Path) -> list[Mapping[str, Any]]:
+def _tasks_of(path: Path, env: MultistepEnv) -> list[dict[str, Any]]:
     try:
-        rows = list(TaskFile(path))
+        rows = TaskFile(path, env)
     except OSError as error:
         raise ConfigError(f"--tasks: {path} cannot be read: {error.strerror}") from None
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise ConfigError(f"--tasks: {path}, line {number}: no task, {short_repr(row)}")
-    return [row.get("task_data", row) for row in rows]
+    if problems := check_rows(rows, EnvPool(None, envs=[env])):
+        raise ConfigError(f"--tasks: {path}: {problems[0]}")
+    return own_tasks(env, rows)
 
 
 def _note(text: str) -> None:

@@ -221,7 +221,8 @@ class MultistepEnv:
         """A legal action in the first state of an episode, for the prompt (`explain_actions`); by
         default the first admissible one. It must not tell more about the solution than the
         prompt."""
-        return next(iter(self.admissible_actions(state) or ()), None)
+        listed = self.admissible_actions(state)
+        return None if listed is None else next(iter(listed), None)
 
     # -- names and configuration ----------------------------------------------------------------
 

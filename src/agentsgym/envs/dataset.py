@@ -286,10 +286,13 @@ def config_key(path: str, config: Mapping[str, Any]) -> str:
         ) from None
 
 
-def own_tasks(env: MultistepEnv, rows: Iterable[TaskRow]) -> list[dict[str, Any]]:
-    """The tasks of the rows that name the environment's class."""
-    own = type(env)
-    return [row["task_data"] for row in rows if names_class(row["env_class_path"], own)]
+def own_tasks(env: MultistepEnv, rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """The tasks of the rows of this environment, with its configuration."""
+    return [
+        row["task_data"]
+        for row in rows
+        if isinstance(row, Mapping) and plays(env, row["env_class_path"], row["env_config"])
+    ]
 
 
 def plays(env: MultistepEnv, path: str, config: Mapping[str, Any]) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from agentsgym.agents.scripted import RandomAgent, scripted_agent
 from agentsgym.credit.table import differ
 from agentsgym.envs import ConfigError, MultistepEnv
-from agentsgym.envs.dataset import own_tasks
+from agentsgym.envs.dataset import TaskFile, own_tasks
 from agentsgym.evaluation.evaluate import known_reference
 from agentsgym.rollout.failures import last_line
 from agentsgym.runs.from_config import checked_tasks, make_env
@@ -235,9 +235,11 @@ def _of_training(
     groups = int(np.clip(np.ceil(wanted), LEAST_GROUPS, MOST_ROLLOUTS // size))
     most = max(1, probed.tasks // batches) if batches else groups
     if groups > most:  # a generation has one group of a task
-        seen += f"; larger groups instead of more, because training has only {probed.tasks} tasks"
+        few = f"{probed.tasks} task{'s' * (probed.tasks > 1)}"
+        seen += f"; larger groups instead of more, because training has only {few}"
         size = group or min(-(-groups * size // most), MOST_ROLLOUTS // most)
-        groups, share = most, probed.signal[GROUPS[-1]]
+        share = share if group or alike else probed.signal[GROUPS[-1]]
+        groups = most
     over, why = "grpo", "no episode sees an earlier one"
     if probed.carries:
         over, why = "trial", "credit crosses the episodes of a trial"
@@ -289,7 +291,9 @@ def probe(env: MultistepEnv, rows: Any, seed: int, source: str = "teacher") -> P
         raise ConfigError(f"{env.name} has no training tasks")
     count = min(TASKS, len(rows))
     drawn = np.random.default_rng(seed).choice(len(rows), count, replace=False).tolist()
-    tasks = own_tasks(env, (rows[index] for index in drawn))
+    tasks = [rows[index]["task_data"] for index in drawn]
+    if isinstance(rows, TaskFile):  # it may have rows of others
+        tasks = own_tasks(env, (rows[index] for index in drawn)) or own_tasks(env, rows)[:TASKS]
     if not tasks:
         raise ConfigError(f"{env.name}: the training tasks are those of other environments")
     rollouts = env.run_trial(tasks, teacher, PER_TASK, seed=seed).rollouts
@@ -369,10 +373,10 @@ def _difficulty(tasks: Sequence[Mapping[str, Any]], groups: Any) -> str | None:
 # -- in a run --------------------------------------------------------------------------------------
 
 
-def resolved(config: RunConfig, progress: Progress) -> RunConfig:
-    """The run with what a probe of its game chose, each choice announced; the run itself if it does
-    not ask for that. Raises ConfigError as `probe` does, and if the config.json of its model cannot
-    be read."""
+def resolved(config: RunConfig, progress: Progress, processes: int | None = None) -> RunConfig:
+    """The run with what a probe of its game chose, each choice announced, for so many `processes`
+    (None: those that were started); the run itself if it does not ask for that. Raises ConfigError
+    as `probe` does, and if the config.json of its model cannot be read."""
     if not config.is_auto:
         return config
     width = None
@@ -383,7 +387,8 @@ def resolved(config: RunConfig, progress: Progress) -> RunConfig:
     given = config.train.given
     group, batches = given.get("num_generations"), None
     if "per_device_train_batch_size" not in given:
-        batches = processes_started() * given.get("gradient_accumulation_steps", 1)
+        own = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
+        batches = (processes or processes_started()) * own
     warm_start = config.warm_start
     source = warm_start.source if warm_start.source in SCRIPTED else "teacher"
     probed = probe(env, rows, warm_start.seed, source)

@@ -216,10 +216,10 @@ def simple_players(
 def _players(
     env: MultistepEnv, task: Mapping[str, Any], played: Iterable[Sequence[Rollout]]
 ) -> Iterator[tuple[str, Agent]]:
-    """The constant players of the most frequent actions of each player, and the best player."""
-    said = [Counter(s.action for r in one for e in r.episodes for s in e.actions) for one in played]
-    for text in dict.fromkeys(text for one in said for text, _ in one.most_common(_ACTIONS)):
-        yield f"{ALWAYS}{short_repr(text, 40)}", ScriptedAgent([text])
+    """The best player, and the constant players of each player's most frequent actions."""
     optimal = None if env.reference_score(task) is not None else env.optimal_agent()
     if optimal is not None:
         yield OPTIMAL, optimal
+    said = [Counter(s.action for r in one for e in r.episodes for s in e.actions) for one in played]
+    for text in dict.fromkeys(text for one in said for text, _ in one.most_common(_ACTIONS)):
+        yield f"{ALWAYS}{short_repr(text, 40)}", ScriptedAgent([text])

@@ -70,7 +70,7 @@ class Estimate:
 def estimate_run(config: RunConfig, processes: int = 1) -> Estimate:
     """Estimate a run in that many processes; no weights are loaded. Raises ConfigError if the
     settings are wrong or the model's config.json cannot be read."""
-    config = resolved(config, Progress())
+    config = resolved(config, Progress(), processes)
     settings = train_settings(on_any_machine(config))
     model = _model_shape(config)
     size = trained = model.num_parameters()
@@ -196,7 +196,7 @@ def check_launch(config: RunConfig, launch: Launch) -> int:
     from agentsgym.training import GRPOEnvConfig
     from agentsgym.training.tasks import check_number
 
-    config = resolved(config, Progress())
+    config = resolved(config, Progress(), launch.processes)
     if config.warm_starts or config.model.path == TINY:
         config.warm_start_settings()
     name = "per_device_train_batch_size"
@@ -220,7 +220,7 @@ def dry_run(config: RunConfig, progress: Progress, launch: Launch) -> list[str]:
 
     Raises ConfigError for a wrong setting, and for what cannot work with this launch.
     """
-    config = resolved(config, progress)
+    config = resolved(config, progress, launch.processes)
     if processes_started() == 1:  # otherwise who started them has checked it
         check_launch(config, launch)
     shape, not_tried = None, []

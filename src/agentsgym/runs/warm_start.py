@@ -36,7 +36,7 @@ from agentsgym.runs.files.directory import read_bytes, write_text
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.resuming import save_model
-from agentsgym.runs.settings import RunConfig
+from agentsgym.runs.settings import DataSettings, RunConfig
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
@@ -73,7 +73,10 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
     settings = config.warm_start_settings()
     env, teacher = _games(config, settings, {})
-    first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
+    first = None
+    if settings.first_steps:
+        first = _games(config, settings, settings.first_env_config)
+        run_tasks(first[0], DataSettings(), "train")  # raises ConfigError without tasks of its own
     progress.note(
         f"before its first update the warm start plays {config.warm_start.tokenizer_games:,} games "
         "for the tokenizer, and more to compare players"
@@ -83,7 +86,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         teacher,
         config.warm_start,
         settings.seed,
-        tasks=_of_file(config, env),
+        tasks=_of_file(config),
         first=first,
         progress=progress.warm_start,
     )
@@ -95,11 +98,12 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
     return made
 
 
-def _of_file(config: RunConfig, env: MultistepEnv) -> list[dict[str, Any]] | None:
-    """The tasks of the environment in the file of training tasks, None without a file."""
+def _of_file(config: RunConfig) -> list[dict[str, Any]] | None:
+    """The tasks of the run's environment in the file of training tasks; None if there are none."""
     if config.data.train is None:
         return None
-    return own_tasks(env, run_tasks(env, config.data, "train"))
+    env = make_env(config)
+    return own_tasks(env, run_tasks(env, config.data, "train")) or None
 
 
 def _show(

@@ -151,10 +151,10 @@ class _Watch:
 
 
 def _no_list(place: Place) -> str:
-    """Why a list is none: no action, no texts, or a text twice; "" if it is one."""
+    """Why a list is none: no action, an empty one, or one twice; "" if it is one."""
     seen = set[str]()
     for action in place.listed:
-        if not isinstance(action, str) or not action.strip():
+        if not action.strip():
             return f"{place}, it lists {short_repr(action)}, which is no action"
         if action in seen:
             return f"{place}, it lists {short_repr(action)} twice"
