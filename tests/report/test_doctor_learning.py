@@ -252,6 +252,11 @@ def test_a_rate_that_changes_what_is_played_is_not_too_small():
     assert "rate_too_small" not in found(run(sees, update_size=1e-4, malformed=late(0.0, 0.18)))
     assert "rate_too_small" not in found(run(sees, update_size=1e-4, entropy=late(1.0, 0.5)))
 
+    def back(step):
+        return 0.1 if 12 <= step <= 20 else 1.0
+
+    assert "rate_too_small" not in found(run(sees, update_size=1e-4, entropy=back))
+
 
 def test_the_way_that_is_made_has_an_interval():
     """From 0.25 to 0.40 of 1.00, each ± 0.04: 0.15 ± 0.057 of 0.75."""
@@ -289,6 +294,16 @@ def test_missing_actions_are_named_until_a_group_plays_the_best():
     evidence = run(two_of_four, after=0.7)
     assert "actions_missing" in found(evidence)
     assert "actions_missing" not in found(run(sees, early=two_of_four, after=0.7))
+
+
+def test_where_all_play_the_same_actions_none_need_be_missing():
+    """Each rollout plays both actions, so their order or their number may be what is missing."""
+
+    def orders(group, index):
+        turns = [(f"Task {group}.", f"press {index % 2}"), ("Next.", f"press {1 - index % 2}")]
+        return rollout(group, index, turns, float(group < 2 and index % 2 == 0))
+
+    assert "actions_missing" not in found(run(orders))
 
 
 def test_what_the_best_player_earns_says_when_a_run_is_solved():

@@ -100,6 +100,9 @@ def rate_too_small(evidence: Evidence) -> Signs | None:
         return None  # without a gradient it is not the rate
     if any(rise(one) for one in map(evidence.curve, ("entropy", "malformed")) if one is not None):
         return None
+    entropy = evidence.curve("entropy")
+    if entropy is not None and _half_at(entropy) < math.inf:  # it may have risen again
+        return None
     moved = f"{sum(curve.values):.2%} of their size"
     return Signs((f"{len(curve.values)} updates moved the weights by {moved}",), curve.whole.steps)
 

@@ -59,7 +59,9 @@ def actions_missing(evidence: Evidence) -> Signs | None:
     every = [actions for members in played for actions in members]
     kinds = {kind for kind in every if every.count(kind) >= _FREQUENT * len(every)}
     least = evidence.enough
-    if len(groups) < _LEAST_GROUPS or not kinds or least is None or reward_constant(evidence):
+    if len(groups) < _LEAST_GROUPS or least is None or reward_constant(evidence):
+        return None
+    if len(kinds) < 2:  # the order may matter, or how often an action is played
         return None
     covered = sum(len(kinds & set(members)) for members in played) / len(kinds) / len(groups)
     best, error = _best_of(groups)
