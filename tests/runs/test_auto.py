@@ -142,6 +142,7 @@ def test_a_pretrained_model_gets_an_adapter_and_rates_by_its_width(width, rate, 
     assert got["model.lora.r"] == 32 and got["warm_start.source"] == "teacher"
     new = chosen(SEEN)
     ours = {"warm_start.tokenizer", "warm_start.model.heads", "train.beta"}
+    ours |= {"train.min_signal_patience"}
     assert ours <= new.keys() and not ours & got.keys()
     same = {key for key in new.keys() & got.keys() if new[key] == got[key]}
     assert {BEST_OF, "train.num_generations", "train.max_action_tokens"} <= same
@@ -191,6 +192,10 @@ def test_what_is_given_stays(pick):
     assert run.train.num_generations == 6 and run.warm_start.model.layers == 1
     assert run.train.per_device_train_batch_size % 6 == 0
     assert run.max_seconds is None  # the steps end it
+    assert run.train.given["min_signal_patience"] == 50
+    whole = {"preset": "auto", "min_signal_share": 0.0}
+    run = resolved(parse_config({"env": pick, "model": "tiny", "train": whole}), Notes())
+    assert "min_signal_patience" not in run.train.given
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,10 @@ BETA = 0.02
 """Weight of the KL penalty of a new model, which keeps what it imitated in reach. Without it a
 vending machine lost its entropy early and ended at .68 of the way, and a shop at .70; with it they
 reached 1.00 and .82 (docs/results/strangers.json)."""
+PATIENCE = 50
+"""Generations without signal that end the run of a new model. The KL penalty lets a policy try
+other actions again: a robot that always fetched one of two samples had signal after 23 generations
+without any, and went from .67 to .83 of the way (docs/results/strangers.json)."""
 ROUND, EPOCHS = 20, 4
 """Updates on a round of games, and how often each of these is learned from."""
 HEADS = 8
@@ -267,16 +271,18 @@ def _of_training(
 
 def _of_rate_and_time(probed: Probed, width: int | None) -> Iterator[_Row]:
     rate, where = RATE, "with induction heads 1e-3 made a model act always alike"
-    seconds, of = SECONDS, "half of ten minutes"
+    seconds, of, patience = SECONDS, "half of ten minutes", PATIENCE
     if width is not None:
+        patience = 20  # the trainer's own
         rate, where = _by_width(ADAPTER_RATE, width)
         seconds, of = ADAPTER_SECONDS, "as long as the preset smollm2 on one core"
     else:
         yield "train.beta", BETA, "without a KL penalty the entropy of some games was soon gone"
+        yield "train.min_signal_patience", PATIENCE, "a KL penalty may bring back the signal"
         if probed.has_lines:
             rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
     yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
-    end = f"{of}; it ends before if in 20 generations hardly a group has signal"
+    end = f"{of}; it ends before if in {patience} generations hardly a group has signal"
     yield "max_seconds", seconds, end
 
 
@@ -396,6 +402,8 @@ def resolved(config: RunConfig, progress: Progress, processes: int | None = None
     given = flat(config.model_dump(exclude_unset=True))
     ends = config.train.max_steps is not None or "train.num_train_epochs" in given
     left_out = {*given, *(["max_seconds"] if ends else [])}
+    if "train.min_signal_share" in given:  # its patience belongs to it
+        left_out.add("train.min_signal_patience")
     if warm_start.source == ROLLOUTS:  # these games were played
         left_out.add("warm_start.best_of")
     adapted = ("model.lora",) if stored_adapter(config.model) is not None else ()
