@@ -94,8 +94,8 @@ def test_a_note_earns_what_comes_after_it():
         rows = zip(batch.rows, credit.advantages(batch, name, **options), strict=True)
         return [float(a[s.start]) for row, a in rows for s in row.spans]
 
-    # To go: 6, 5, 3, 3 and 1, 0, 0, 0.
-    assert values("trial") == [5, 4, 2, 2, -5, -6, -6, -6]
+    # To go: 6, 5, 3, 3 and 1, 0, 0, 0. Before their notes they had earned 3 and 1.
+    assert values("trial") == [5, 5, 3, 3, -5, -5, -3, -3]
     assert values("trial_cv") == values("trial")
     assert values("step_return") == [5, 5, 3, 3, -5, -5, -3, -3]
     assert values("rloo") == [5.0] * 4 + [-5.0] * 4

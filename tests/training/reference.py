@@ -275,10 +275,21 @@ def trial(groups):
             for e, numbers in enumerate(own):
                 others = [o[e][0] for j, o in enumerate(to_go) if j != i]
                 mean = sum(others) / len(others)
-                episodes.append([q - mean for q in numbers])
+                before = [_earned_before(rollouts, i, e, t) for t in range(len(numbers))]
+                episodes.append([q - (mean - b) for q, b in zip(numbers, before, strict=True)])
             group.append(episodes)
         result.append(group)
     return result
+
+
+def _earned_before(rollouts, i, e, t):
+    """What the others that reached step t of episode e had earned in it before, on average, of the
+    final reward; if none reached it, of the last step that one reached."""
+    while True:
+        reached = [o for j, o in enumerate(rollouts) if j != i and len(o[e]) > t]
+        if reached:
+            return sum(sum(o[e][:t]) / len(o) for o in reached) / len(reached)
+        t -= 1
 
 
 def trial_cv(groups, actions, chances):
@@ -318,7 +329,12 @@ def trial_cv(groups, actions, chances):
             for e, steps in enumerate(episodes):
                 others = [to_go[j][starts[j][e]] for j in range(len(rollouts)) if j != i]
                 mean = sum(others) / len(others)
-                numbers.append([to_go[i][starts[i][e] + t] - mean for t in range(len(steps))])
+                numbers.append(
+                    [
+                        to_go[i][starts[i][e] + t] - (mean - _earned_before(rollouts, i, e, t))
+                        for t in range(len(steps))
+                    ]
+                )
             group.append(numbers)
         result.append(group)
     return result
