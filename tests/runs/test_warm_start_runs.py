@@ -9,8 +9,9 @@ import torch
 
 from agentsgym.envs import ConfigError
 from agentsgym.runs import Progress, load_run, parse_config, train_run
-from agentsgym.runs.evaluate import NoSignal
+from agentsgym.runs.evaluate import NoSignal, plays_better
 from agentsgym.runs.files import RolloutWriter, RunDirectory, read_rollouts, read_summary
+from agentsgym.warm_start.players import Figures
 from chat_server import ChatServer
 from of_rows import unasked
 from workplace import Notes
@@ -226,6 +227,16 @@ def test_a_model_that_plays_better_imitates_nothing_unless_it_was_asked_to(run):
         assert same(weights(f"{name}/warm-start/model"), start) == (name == "left")
     assert any("so the warm start is left out" in note for note in notes[0].notes)
     assert any("may unlearn how" in note for note in notes[1].notes)
+
+
+def test_to_play_better_is_to_be_legal_and_to_earn_surely_more():
+    """0.5 and 0.4, ± 0.03 and 0.04: two standard errors of the difference are 0.1."""
+    imitated = Figures(legal=1.0, reward=0.4, error=0.04, games=64)
+    own = {"probe_reward": 0.51, "probe_reward_error": 0.03, "malformed": 0.02}
+    assert plays_better(own, imitated)
+    assert not plays_better(own | {"probe_reward": 0.49}, imitated)
+    assert not plays_better(own | {"malformed": 0.03}, imitated)
+    assert not plays_better({"probe_reward": 9.0, "malformed": 0.0}, imitated)
 
 
 def test_the_rollouts_of_another_run_are_rendered_anew(run, chat_tokenizer):

@@ -45,8 +45,8 @@ fastest with many small updates (area under the curve .93, .84, .57 with 32, 128
 short games a few are played little sooner than many, and chance decides what they show: a card game
 of four actions lost its entropy at .58 of the way with 32 games an update, and reached .98 with
 256, which took 3.6 times as long."""
-LONG = 5
-"""How many times as many make an update slow."""
+SLOW = 5
+"""An update with so many times this number is slow."""
 ADAPTER_PIECES = 3000
 """The same for a pretrained model, whose updates cost more: about 64 games of the size of
 GuessTheNumber, as in the preset smollm2."""
@@ -81,8 +81,6 @@ NEW_LINES = 0.05
 KINDS, CERTAIN = 12, 4.0
 """Values that a key of `task_data` may have to divide tasks by difficulty, and the standard errors
 between the rewards of two of them: by chance 1 of 16,000 pairs is so far apart."""
-CHOSEN = "teacher"
-"""The source of a pretrained model's warm start."""
 LONGEST = 64
 """Most tokens of an action."""
 WARM_SECONDS, SECONDS = 180.0, 300.0
@@ -182,7 +180,7 @@ def _of_adapter(width: int) -> Iterator[_Row]:
     known = "as in the preset smollm2"
     yield "model.lora.r", 32, f"an adapter needs little memory; {known}"
     yield "model.lora.lora_alpha", 64.0, known
-    yield "warm_start.source", CHOSEN, "the form of an action is imitated first"
+    yield "warm_start.source", "teacher", "the form of an action is imitated first"
     yield "warm_start.games", 256, "twice as many as in the preset smollm2, whose game is short"
     yield "warm_start.epochs", 1, known
     yield "warm_start.batch_size", 8, "as in the preset smollm2-explore: more updates"
@@ -251,12 +249,10 @@ def _of_training(
     yield "train.num_generations", size, seen
     length = groups * size * probed.mean_pieces
     why = "many small updates learn faster than few large ones"
-    if length > LONG * pieces:
+    if length > SLOW * pieces:
         why = "an update takes long; shorter texts, or a teacher that earns more, let it be smaller"
-    number = (
-        f"{groups} groups, {groups * share:.1f} of them with signal" if groups > 1 else "1 group"
-    )
-    words = f"{number}, and about {length:.0f} phrases and words: {why}"
+    signal = f"{groups * share:.1f} of them with signal"
+    words = f"groups: {groups}, {signal}; about {length:.0f} phrases and words: {why}"
     yield "train.per_device_train_batch_size", size * groups, words
     alone = "where no reward differs, Adam makes whole steps of any bonus, towards gibberish"
     yield "train.entropy_coef", 0.0, alone
@@ -271,9 +267,8 @@ def _of_training(
 
 def _of_rate_and_time(probed: Probed, width: int | None) -> Iterator[_Row]:
     rate, where = RATE, "with induction heads 1e-3 made a model act always alike"
-    seconds, of, patience = SECONDS, "half of ten minutes", PATIENCE
+    seconds, of = SECONDS, "half of ten minutes"
     if width is not None:
-        patience = 20  # the trainer's own
         rate, where = _by_width(ADAPTER_RATE, width)
         seconds, of = ADAPTER_SECONDS, "as long as the preset smollm2 on one core"
     else:
@@ -282,8 +277,7 @@ def _of_rate_and_time(probed: Probed, width: int | None) -> Iterator[_Row]:
         if probed.has_lines:
             rate, where = RATE_OF_LINES, "as in the presets quickstart and explore"
     yield "train.learning_rate", rate, f"{where}; TRL's 1e-6 changes nothing in 100 updates"
-    end = f"{of}; it ends before if in {patience} generations hardly a group has signal"
-    yield "max_seconds", seconds, end
+    yield "max_seconds", seconds, f"{of}; it ends before if hardly a group has signal any more"
 
 
 # -- the probe -------------------------------------------------------------------------------------
@@ -390,10 +384,10 @@ def resolved(config: RunConfig, progress: Progress, processes: int | None = None
         width = int(config_of(config).get_text_config().hidden_size)
     env = make_env(config)
     rows = checked_tasks(config, env, "train")
-    given = config.train.given
-    group, batches = given.get("num_generations"), None
-    if "per_device_train_batch_size" not in given:
-        own = given.get("steps_per_generation") or given.get("gradient_accumulation_steps", 1)
+    sizes = config.train.given
+    group, batches = sizes.get("num_generations"), None
+    if "per_device_train_batch_size" not in sizes:
+        own = sizes.get("steps_per_generation") or sizes.get("gradient_accumulation_steps", 1)
         batches = (processes or processes_started()) * own
     warm_start = config.warm_start
     source = warm_start.source if warm_start.source in SCRIPTED else "teacher"

@@ -20,6 +20,7 @@ from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Agent, Rollout, RolloutRequest
 from agentsgym.types.text import named_error, short_repr
+from agentsgym.warm_start.players import ERRORS, ILLEGAL, Figures
 
 if TYPE_CHECKING:
     from agentsgym.training import GRPOEnvTrainer
@@ -102,7 +103,7 @@ PROBE = "probe"
 """The phase of a model's own games on training tasks, before the first evaluation or around a warm
 start."""
 
-REWARD, ERROR = "probe_reward", "probe_reward_error"
+PROBE_REWARD, PROBE_ERROR = "probe_reward", "probe_reward_error"
 """The mean reward of a probe's games, and its standard error over groups."""
 LEAST_LEGAL, LEAST_SIGNAL = 0.1, 0.05
 """Shares of legal actions and of groups with signal; below both there is nothing to learn from."""
@@ -144,9 +145,9 @@ def probe(
 ) -> tuple[dict[str, float], list[Rollout]]:
     """A group of games on each of `tasks` rows, with training's sampling settings, and their
     figures: `malformed`, `truncated` and the environment's own figures as means per action, and
-    `groups_without_signal`, the share of groups whose rewards are equal, REWARD, and of several
-    groups ERROR. All ranks must call it; the figures are over
-    the games of all, and the rollouts are this rank's."""
+    `groups_without_signal`, the share of groups whose rewards are equal, PROBE_REWARD, and of
+    several groups PROBE_ERROR. All ranks must call it; the figures are over the games of all, and
+    the rollouts are this rank's."""
     rollouts = training_games(
         trainer, rows, tasks * trainer.args.num_generations, trainer.args.num_generations, seed=seed
     )
@@ -160,10 +161,20 @@ def probe(
     figures["groups_without_signal"] = equal / max(1, len(rewards))
     means = [fmean(values) for values in rewards.values()]
     if means:
-        figures[REWARD] = fmean(means)
+        figures[PROBE_REWARD] = fmean(means)
     if len(means) > 1:
-        figures[ERROR] = stdev(means) / math.sqrt(len(means))
+        figures[PROBE_ERROR] = stdev(means) / math.sqrt(len(means))
     return figures, rollouts
+
+
+def plays_better(own: Mapping[str, float], imitated: Figures) -> bool:
+    """Whether a model's own games (the figures of a probe) were as legal as those to imitate, and
+    earned more, as far as one can tell."""
+    if PROBE_ERROR not in own:
+        return False
+    error = ERRORS * math.hypot(own[PROBE_ERROR], imitated.error)
+    is_legal = shares(own)[0] >= imitated.legal - ILLEGAL
+    return is_legal and own[PROBE_REWARD] - error > imitated.reward
 
 
 # -- what players earn that need no model ----------------------------------------------------------

@@ -22,8 +22,14 @@ from agentsgym.envs.dataset import own_tasks
 from agentsgym.evaluation import default_cluster
 from agentsgym.generation.factory import make_engine
 from agentsgym.generation.settings import EngineParts
-from agentsgym.runs.auto import CHOSEN
-from agentsgym.runs.evaluate import ERROR, PROBE, REWARD, probe, shares, signal_text
+from agentsgym.runs.evaluate import (
+    PROBE,
+    PROBE_ERROR,
+    PROBE_REWARD,
+    plays_better,
+    probe,
+    signal_text,
+)
 from agentsgym.runs.files import (
     DamagedFile,
     OtherFormat,
@@ -36,13 +42,11 @@ from agentsgym.runs.files.directory import read_bytes, write_text
 from agentsgym.runs.from_config import make_env, run_tasks
 from agentsgym.runs.parts import Progress
 from agentsgym.runs.resuming import save_model
-from agentsgym.runs.settings import DataSettings, RunConfig
+from agentsgym.runs.settings import RunConfig
 from agentsgym.types import Agent, Rollout, SamplingParams
 from agentsgym.warm_start.games import best_of_groups, play_rounds, rerendered
 from agentsgym.warm_start.lessons import make_lessons
 from agentsgym.warm_start.players import (
-    ERRORS,
-    ILLEGAL,
     LONGER,
     MORE_GAMES,
     Figures,
@@ -73,10 +77,7 @@ def new_model(config: RunConfig, progress: Progress) -> "WarmStartResult":
         raise ConfigError("model.lora needs a model that exists; 'tiny' is trained as a whole")
     settings = config.warm_start_settings()
     env, teacher = _games(config, settings, {})
-    first = None
-    if settings.first_steps:
-        first = _games(config, settings, settings.first_env_config)
-        run_tasks(first[0], DataSettings(), "train")  # raises ConfigError without tasks of its own
+    first = _games(config, settings, settings.first_env_config) if settings.first_steps else None
     progress.note(
         f"before its first update the warm start plays {config.warm_start.tokenizer_games:,} games "
         "for the tokenizer, and more to compare players"
@@ -157,8 +158,9 @@ class WarmStart:
         resumes: bool = False,
     ) -> None:
         self._settings = config.warm_start_settings()
-        source = "warm_start.source"  # `train: auto` chose it, and nobody has changed it since
-        self._chosen_by_auto = source in config.chosen and config.warm_start.source == CHOSEN
+        # The teacher is what it chooses: another source was given since.
+        is_teacher = config.warm_start.source == "teacher"
+        self._chosen_by_auto = is_teacher and "warm_start.source" in config.chosen
         self._env = env
         self._rows: Any = rows
         self._held_out = held_out
@@ -200,7 +202,7 @@ class WarmStart:
         trainer.sync.forget()
         figures = ranks.first(self._figures)
         if not figures.get("training", True):  # the model is as it was before
-            return dict(figures)
+            return figures
         self._keep_once(trainer, "after", lambda: self._probe(trainer, write, 1))
         return ranks.first(self._figures)
 
@@ -333,11 +335,16 @@ class WarmStart:
 
         settings, codec = self._settings, self._codec(trainer)
         games = self._games(trainer, write)
-        imitated = player_figures(games)
-        if self._plays_better(imitated):
-            self._progress.note(self._better(imitated.reward))
+        own, imitated = self._figures()["before"], player_figures(games)
+        if plays_better(own, imitated):
+            better = (
+                f"the model earned {own[PROBE_REWARD]:.3f} ± {own[PROBE_ERROR]:.3f} in its own "
+                f"games, more than the games to imitate ({imitated.reward:.3f})"
+            )
             if self._chosen_by_auto:
+                self._progress.note(f"{better}, so the warm start is left out")
                 return {}
+            self._progress.note(f"{better}, and may unlearn how: warm_start.source=null")
         try:
             lessons = make_lessons(games, codec, settings.held_out_share, settings.seed)
         except ValueError as error:
@@ -355,24 +362,6 @@ class WarmStart:
         )
         counts = {"examples": len(lessons.train), "held_out_examples": len(lessons.held_out)}
         return counts | {"targets": lessons.targets} | asdict(result)
-
-    def _plays_better(self, imitated: Figures) -> bool:
-        """Whether the model's own games before the warm start were as legal as those to imitate,
-        and earned more, as far as one can tell."""
-        own = self._figures()["before"]
-        if ERROR not in own:
-            return False
-        error = ERRORS * math.hypot(own[ERROR], imitated.error)
-        is_legal = shares(own)[0] >= imitated.legal - ILLEGAL
-        return bool(is_legal and own[REWARD] - error > imitated.reward)
-
-    def _better(self, imitated: float) -> str:
-        own = self._figures()["before"]
-        earned = f"the model earned {own[REWARD]:.3f} ± {own[ERROR]:.3f} in its own games"
-        more = f"more than the games to imitate ({imitated:.3f})"
-        if self._chosen_by_auto:
-            return f"{earned}, {more}, so the warm start is left out"
-        return f"{earned}, {more}, and may unlearn how; warm_start.source=null leaves them out"
 
     @staticmethod
     def _set_reference(trainer: "GRPOEnvTrainer") -> None:

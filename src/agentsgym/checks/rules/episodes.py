@@ -9,7 +9,7 @@ from typing import Any
 from agentsgym.agents import ScriptedAgent
 from agentsgym.checks.context import Context, Failed, Passed
 from agentsgym.checks.playing import Task, agent_texts, play_in_turn, random_player, taken
-from agentsgym.envs.base import MultistepEnv, overrides
+from agentsgym.envs.base import MultistepEnv
 from agentsgym.rollout.drive import plays_episodes
 from agentsgym.rollout.stepping import SteppedTrial
 from agentsgym.types.text import named_error
@@ -39,14 +39,14 @@ def ending(context: Context) -> Passed:
     longest = max(len(e.actions) for rollout in rollouts for e in rollout.episodes)
     stops = sorted({e.stop_reason for rollout in rollouts for e in rollout.episodes})
     limit = env.config.max_steps_per_episode
-    unanswered = (
-        "an episode's last action got no answer, because in its final state _format_prompt raised "
-        "{}; let it answer there, too, or override _format_answer"
-    )
     text = f"longest {longest} of {limit} steps; ended by {', '.join(stops)}"
-    if overrides(context.env, "_format_answer"):
-        unanswered = "an episode's last action got no answer, because _format_answer raised {}"
-    return Passed(text, tuple(unanswered.format(error) for error in _first_raised(answers)))
+    return Passed(text, tuple(_UNANSWERED.format(error) for error in _first_raised(answers)))
+
+
+_UNANSWERED = (
+    "an episode's last action got no answer, because _format_answer, by default _format_prompt in "
+    "the final state, raised {}"
+)
 
 
 _FILES = "/proc/self/fd"
